@@ -19,10 +19,13 @@ NAMES = (
     "backlog",
     "pinned",
     "limits",
+    "flows",
     "planner",
     "wheel",
     "figures",
+    "retention",
     "api",
+    "holds",
     "footprint",
     "warm",
 )

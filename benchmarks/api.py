@@ -27,30 +27,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-import uvloop
 
 from benchmarks.common import (
+    Part,
     arguments,
     connection,
     cpu_seconds,
     drained,
     empty_tables,
     fill,
-    fresh_database,
     lateness_of,
     make_app,
-    median_of,
     postmaster,
     quantiles,
-    report,
+    run_parts,
     say,
     workers,
 )
 from benchmarks.gateway import submit_at_instants, with_stamp
 from benchmarks.load import load as steady_load
 from benchmarks.network import APP, Process, process, read_stamps
-from benchmarks.stored import FILTERS, store
-from mainspring.cli.runtime import settle_memory
+from benchmarks.stored import FILTERS, make_days, store
 from mainspring.model.access.actors import Actor, Role
 from mainspring.operations import access, tasks
 from mainspring.store.postgres.database import Connection, Database
@@ -196,6 +193,7 @@ async def bulk(dsn: str, args: argparse.Namespace) -> Found:
 
 async def show(dsn: str, args: argparse.Namespace) -> Found:
     async with connection(dsn) as conn:
+        await make_days(conn)
         ids = await _finished_and_waiting(conn, dsn)
         turns = iter(lambda: random.choice(ids), None)
         async with direct_calls(dsn) as call:
@@ -321,7 +319,6 @@ async def idle(dsn: str, args: argparse.Namespace) -> Found:
     }
 
 
-Part = Callable[[str, argparse.Namespace], Awaitable[Found]]
 PARTS: dict[str, Part] = {
     "submit": submit,
     "bulk": bulk,
@@ -331,17 +328,6 @@ PARTS: dict[str, Part] = {
     "lateness": lateness,
     "idle": idle,
 }
-
-
-async def measure(dsn: str, args: argparse.Namespace) -> Found:
-    result: Found = {}
-    for name in args.parts:
-        async with connection(dsn) as conn:
-            await empty_tables(conn)
-        found = await PARTS[name](dsn, args)
-        say(f"{name}: {json.dumps(found)}")
-        result |= {f"{name}_{key}": value for key, value in found.items()}
-    return result
 
 
 def main() -> None:
@@ -356,13 +342,7 @@ def main() -> None:
         seconds=5,
         runs=1,
     )
-    results = []
-    with fresh_database() as dsn:
-        for number in range(1, args.runs + 1):
-            settle_memory()
-            results.append(uvloop.run(measure(dsn, args)))
-            say(f"api run {number} of {args.runs}: {json.dumps(results[-1])}")
-    report("api", {**median_of(results), "runs": args.runs}, as_json=args.json)
+    run_parts("api", PARTS, args)
 
 
 if __name__ == "__main__":

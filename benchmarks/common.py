@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -113,10 +113,13 @@ async def fill(app: mainspring.App, tasks: int) -> None:
 
 @contextmanager
 def workers(dsn: str, processes: int) -> Iterator[list[psutil.Process]]:
-    """Worker processes, each a server and an agent; they run until the block ends."""
+    """Worker processes, each a server and an agent, once their modules are loaded; they run until the block ends."""
     command = [sys.executable, "-m", "benchmarks.worker", dsn]
-    children = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(processes)]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(processes)]
     try:
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
         yield [psutil.Process(child.pid) for child in children]
     finally:
         for child in children:
@@ -222,6 +225,31 @@ def arguments(description: str, *, parts: Sequence[str] = (), **defaults: int) -
         print(json.dumps(compare(module, given, args.against, args.pairs)))
         raise SystemExit(0)
     return args
+
+
+Part = Callable[[str, argparse.Namespace], Awaitable[dict[str, Any]]]
+
+
+def run_parts(benchmark: str, parts: Mapping[str, Part], args: argparse.Namespace) -> None:
+    """Run those of `--parts` on one database, emptied before each, and report; a figure has the name of its part."""
+    results = []
+    with fresh_database() as dsn:
+        for number in range(1, args.runs + 1):
+            settle_memory()
+            results.append(uvloop.run(_run_parts(dsn, parts, args)))
+            say(f"{benchmark} run {number} of {args.runs}: {json.dumps(results[-1])}")
+    report(benchmark, {**median_of(results), "runs": args.runs}, as_json=args.json)
+
+
+async def _run_parts(dsn: str, parts: Mapping[str, Part], args: argparse.Namespace) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name in args.parts:
+        async with connection(dsn) as conn:
+            await empty_tables(conn)
+        found = await parts[name](dsn, args)
+        say(f"{name}: {json.dumps(found)}")
+        result |= {f"{name}_{key}": value for key, value in found.items()}
+    return result
 
 
 def _parts(known: Sequence[str], text: str) -> list[str]:

@@ -18,6 +18,7 @@ import mainspring
 from benchmarks.common import arguments, connection, empty_tables, fill, make_app, quantiles, run
 
 AT_ONCE = 32
+SETTLED = 6.0  # seconds until the leader has begun all its chores
 PARTS = ("bulk", "single", "concurrent", "keyed", "running")
 
 
@@ -66,7 +67,7 @@ async def enqueue(dsn: str, tasks: int, singles: int, parts: list[str]) -> dict[
         await empty_tables(conn)
         if "running" in parts:
             async with app.running():
-                await asyncio.sleep(1.0)  # let it become idle
+                await asyncio.sleep(SETTLED)
                 figures |= await calls("running_single", noop.enqueue, singles // 2, 1)
                 figures |= await calls("running_concurrent", noop.enqueue, singles * 4, AT_ONCE)
     return figures

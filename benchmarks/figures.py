@@ -49,7 +49,7 @@ _JOBS = """
     select 'job ' || n, 1, 5, '{"run": {"type": "python", "handler": "x"}}' from generate_series(1, $1) as n
 """
 # Two days by the minute, of two servers: of all jobs, and of each job one minute in ten.
-_FIGURES = f"""
+FIGURES = f"""
     insert into mainspring.figure (minute, writer, job_id, outcome, again, count, durations, due, duration_max, due_max)
     select date_trunc('minute', mainspring.now()) - n * interval '1 minute', md5(writer::text)::uuid, job, 10, false,
            100, array_fill(3, array[{len(DURATION) + 1}]), array_fill(2, array[{len(LATENESS) + 1}]), 20, 20
@@ -99,7 +99,7 @@ async def _store(conn: Connection, finished: int, live: int, jobs: int) -> None:
         await conn.execute(_FINISHED, min(left, AT_ONCE), timeout=600)
     for left in range(live, 0, -AT_ONCE):
         await conn.execute(_LIVE, min(left, AT_ONCE), jobs, timeout=600)
-    await conn.execute(_FIGURES, jobs, timeout=600)
+    await conn.execute(FIGURES, jobs, timeout=600)
     while await rollups.roll(conn):
         pass
     await conn.execute("analyze", timeout=600)

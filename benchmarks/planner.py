@@ -77,7 +77,7 @@ async def _beside_idle(
 
 
 async def _forget(conn: Connection) -> None:
-    await conn.execute("truncate mainspring.schedule, mainspring.schedule_version, mainspring.fire")
+    await conn.execute("truncate mainspring.schedule, mainspring.schedule_version, mainspring.fire cascade")
     await empty_tables(conn)
 
 

@@ -57,9 +57,24 @@ FILTERS = (
 )
 
 
+# Those of the default retention: a statement over the history pays for each of them.
+_DAYS = """
+    select mainspring.make_partition(parent, day::date)
+      from (values ('task_history_succeeded', 7), ('task_history_failed', 30), ('attempt', 30)) as kept(parent, days),
+           generate_series(mainspring.now() - make_interval(days => kept.days), mainspring.now(), '1 day') as day
+     where to_regclass('mainspring.' || parent || to_char(day at time zone 'UTC', '_YYYYMMDD')) is null
+"""
+
+
+async def make_days(conn: Connection) -> None:
+    """The partitions of an installation that has run for a month."""
+    await partitions.make_ahead(conn, days=3)
+    await conn.fetch(_DAYS)
+
+
 async def store(conn: Connection, finished: int, live: int) -> None:
     say(f"storing {finished:,} finished tasks and {live:,} live ones")
-    await partitions.make_ahead(conn, days=1)
+    await make_days(conn)
     await conn.execute(_JOBS, JOBS)
     for left in range(finished, 0, -AT_ONCE):
         await conn.execute(_FINISHED, min(left, AT_ONCE), JOBS, timeout=600)

@@ -1,4 +1,4 @@
-"""A worker process for the benchmarks: runs until its standard input closes."""
+"""A worker process for the benchmarks: says when it is loaded, then runs until its standard input closes."""
 
 from __future__ import annotations
 
@@ -20,4 +20,6 @@ async def main(app: mainspring.App) -> None:
 
 
 if __name__ == "__main__":
-    run(main(make_app(sys.argv[1])))
+    app = make_app(sys.argv[1])
+    print("loaded", flush=True)
+    run(main(app))

@@ -7,15 +7,19 @@ Debian's PostgreSQL 15.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import psycopg
 import pytest
 
 from mainspring.model.tasks.jobs import Definition, Python
@@ -27,11 +31,14 @@ from mainspring.store.postgres.dsn import at_database
 from mainspring.store.postgres.migrate import migrate
 from mainspring.store.tasks import jobs, partitions
 from tests.cluster import DISOWN_ALL, OWN_ALL
-from tests.lanes import lanes, missing
+from tests.lanes import lanes, missing, turn
 from tests.places import memory
 from tests.rollback import RolledBack
 
 _TEMPLATE = "mainspring_template"
+
+hypothesis.settings.register_profile("mainspring", deadline=None)  # no test asserts a time
+hypothesis.settings.load_profile("mainspring")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,13 +55,26 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests live as long as the run: the garbage collector need not look at them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Journeys first: they take longest, and a run on two cores is over when the last of them is."""
+    """What takes longest comes first: a run on two cores is over when the last file is."""
     assert not missing(), f"tests/lanes.py names what is not there: {missing()}"
+    paths = {item.path for item in items}
+    markers, turns = {path: lanes(path) for path in paths}, {path: turn(path) for path in paths}
     for item in items:
-        for lane in lanes(item.path):
+        for lane in markers[item.path]:
             item.add_marker(lane)
-    items.sort(key=lambda item: "journey" not in item.path.parts)
+    items.sort(key=lambda item: turns[item.path])
 
 
 @contextmanager
@@ -76,6 +96,14 @@ def server_directory() -> Iterator[Path]:
         yield directory
 
 
+# A server that is thrown away writes nothing through, and nothing but the tests works in their databases.
+_THROWN_AWAY = (
+    "alter system set fsync = off",
+    "alter system set autovacuum_naptime = '1d'",
+    "select pg_reload_conf()",
+)
+
+
 @pytest.fixture(scope="session")
 def server_dsn() -> Iterator[str]:
     """A PostgreSQL server for the whole run."""
@@ -85,7 +113,7 @@ def server_dsn() -> Iterator[str]:
         return
     with directory_for_a_server(memory()) as directory:
         embedded = Embedded.start(directory)
-        asyncio.run(_execute(embedded.dsn, "alter system set fsync = off", "select pg_reload_conf()"))  # thrown away
+        asyncio.run(_execute(embedded.dsn, *_THROWN_AWAY))
         os.environ["MAINSPRING_DATA_DIRECTORY"] = str(directory / "servers")
         os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
         try:
@@ -104,14 +132,37 @@ async def _execute(dsn: str, *statements: str) -> None:
         await conn.close()
 
 
-async def _copy(server_dsn: str, template: str, name: str) -> None:
-    """By copying files where it can be chosen: quicker for a small database."""
-    conn = await Database(server_dsn).connect()
-    try:
-        strategy = "strategy file_copy" if conn.get_server_version().major >= 15 else ""
-        await conn.execute(f"create database {name} template {template} {strategy}")
-    finally:
-        await conn.close()
+class Databases:
+    """Makes and drops databases, on one connection: to open one takes as long as to copy a small database."""
+
+    def __init__(self, server_dsn: str) -> None:
+        self._dsn = server_dsn
+        self._conn = psycopg.connect(server_dsn, autocommit=True)
+        # By copying files where it can be chosen: quicker for a small database.
+        self._strategy = "strategy file_copy" if self._conn.info.server_version >= 150_000 else ""
+        self._counter = 0
+
+    @contextmanager
+    def one(self, template: str | None, name: str | None = None) -> Iterator[str]:
+        """The DSN of a database, copied from `template` or empty, that is dropped at the end of the block."""
+        self._counter += 1
+        name = f"mainspring_{os.getpid()}_{name or self._counter}"
+        self._execute(f"create database {name}" + (f" template {template} {self._strategy}" if template else ""))
+        yield at_database(self._dsn, name)
+        self._execute(f"drop database if exists {name} with (force)")
+
+    def _execute(self, statement: str) -> None:
+        self._conn.execute(statement.encode())
+
+    def close(self) -> None:
+        self._conn.close()
+
+
+@pytest.fixture(scope="session")
+def databases(server_dsn: str) -> Iterator[Databases]:
+    databases = Databases(server_dsn)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture(scope="session")
@@ -135,29 +186,18 @@ def template(server_dsn: str) -> str:
     return _TEMPLATE
 
 
-_counter = 0
-
-
 @pytest.fixture
-def dsn(server_dsn: str, template: str) -> Iterator[str]:
+def dsn(databases: Databases, template: str) -> Iterator[str]:
     """A database of the test's own, with the schema in it."""
-    global _counter
-    _counter += 1
-    name = f"mainspring_{os.getpid()}_{_counter}"
-    asyncio.run(_copy(server_dsn, template, name))
-    yield at_database(server_dsn, name)
-    asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+    with databases.one(template) as dsn:
+        yield dsn
 
 
 @pytest.fixture
-def empty_dsn(server_dsn: str) -> Iterator[str]:
+def empty_dsn(databases: Databases) -> Iterator[str]:
     """A database of the test's own, with nothing in it."""
-    global _counter
-    _counter += 1
-    name = f"mainspring_{os.getpid()}_{_counter}"
-    asyncio.run(_execute(server_dsn, f"create database {name}"))
-    yield at_database(server_dsn, name)
-    asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+    with databases.one(None) as dsn:
+        yield dsn
 
 
 @pytest.fixture
@@ -179,12 +219,10 @@ _OWN = {"dsn", "database"}
 
 
 @pytest.fixture(scope="session")
-def shared_dsn(server_dsn: str, template: str) -> Iterator[str]:
+def shared_dsn(databases: Databases, template: str) -> Iterator[str]:
     """One database for all tests that use a single connection: what they write is rolled back."""
-    name = f"mainspring_{os.getpid()}_shared"
-    asyncio.run(_copy(server_dsn, template, name))
-    yield at_database(server_dsn, name)
-    asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+    with databases.one(template, "shared") as dsn:
+        yield dsn
 
 
 @pytest.fixture
@@ -225,13 +263,19 @@ def make_task(conn: Connection) -> MakeTask:
     return make
 
 
+def pause(waited: float) -> float:
+    """Seconds until who has waited so long looks again: looking takes CPU time from what is waited for."""
+    return min(max(0.01, waited / 10), 0.05)
+
+
 async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 10.0) -> Any:
     """Ask until the answer is true, and return it; fail after `timeout` seconds."""
+    began = time.monotonic()
     async with asyncio.timeout(timeout):
         while True:
             if answer := await check():
                 return answer
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause(time.monotonic() - began))
 
 
 Eventually = Callable[..., Awaitable[Any]]

@@ -1,4 +1,4 @@
-"""Lanes: what `make test-fast` leaves out. A path is a file or a directory below tests/.
+"""Lanes: what `make test-fast` leaves out, and what a run begins with. A path is a file or a directory below tests/.
 
 A test is in the slow lane by what it needs, not by how long it took once: processes, PostgreSQL servers and networks of
 its own, or leases, timeouts and rates that must run out.
@@ -20,11 +20,13 @@ PROCESSES = (
     "cli/test_main.py",
     "cli/test_terminal.py",
     "compose/test_imports.py",
+    "console",
     "journey",
     "sdk/test_commands.py",
     "sdk/test_pgbouncer.py",
     "sdk/test_testing.py",
     "store/embedded",
+    "store/flows/test_kills.py",
     "store/maintenance/test_backup.py",
     "store/postgres/test_connect_errors.py",
     "store/postgres/test_failover.py",
@@ -38,6 +40,7 @@ LEASES = (
     "sdk/test_daemons.py",
     "sdk/test_outcomes.py",
     "server/agents/test_hostile_agents.py",
+    "server/agents/test_idle_agents.py",
     "server/agents/test_network.py",
     "server/agents/test_tokens.py",
     "server/cluster/test_leader.py",
@@ -48,6 +51,37 @@ LEASES = (
     "test_proxy.py",
     "test_watchdog.py",
 )
+
+
+# The longest, in the order in which a run begins them. A run is over when its last file is, and a file is run by one
+# process: what takes a minute must not begin at the end. Then come journeys, then what waits, then what only computes.
+FIRST = (
+    "journey/test_network_faults.py",
+    "journey/test_debian_postgres.py",
+    "journey/test_blocked_loop.py",
+    "journey/test_network_hosts.py",
+    "journey/test_first_hour.py",
+    "journey/test_quickstart.py",
+    "journey/test_cluster.py",
+    "journey/test_cli_up.py",
+    "journey/test_faults.py",
+    "sdk/test_outcomes.py",
+    "server/agents/test_network.py",
+    "store/maintenance/test_backup.py",
+    "store/postgres/test_outages.py",
+    "api/test_events.py",
+    "protocol/test_protocol.py",
+)
+
+
+def turn(path: Path) -> int:
+    """When this file begins, among all."""
+    for number, place in enumerate(FIRST):
+        if path == TESTS / place:
+            return number
+    if path.is_relative_to(TESTS / "journey"):
+        return len(FIRST)
+    return len(FIRST) + (1 if lanes(path) else 2)
 
 
 def lanes(path: Path) -> list[str]:
@@ -61,4 +95,4 @@ def lanes(path: Path) -> list[str]:
 
 def missing() -> list[str]:
     """Entries that lead nowhere: their tests were moved."""
-    return [place for place in (*PROCESSES, *LEASES) if not (TESTS / place).exists()]
+    return [place for place in (*PROCESSES, *LEASES, *FIRST) if not (TESTS / place).exists()]

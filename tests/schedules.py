@@ -13,7 +13,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules import plans, schedules
+from mainspring.store.schedules import plans, schedules, skips
 from mainspring.store.schedules.plans import Advance, DueSchedule, Fire
 from mainspring.store.tasks import claims, jobs, partitions, transitions
 from tests.cluster import OWNER
@@ -86,9 +86,12 @@ async def planned(conn: Connection, found: Sequence[DueSchedule] | None = None) 
     """Do what a planner does: decide about `found`, or about all that are due; returns the schedules that moved."""
     moves: list[Advance] = []
     fires: list[Fire] = []
-    for due in await plans.due(conn, OWNER, 1000) if found is None else found:
-        decision = decide(await plans.versions(conn, due), due.cursor, due.now, runs=due.runs)
-        moves.append(Advance(due.id, due.number, due.cursor, decision.cursor, decision.look_at))
+    all_due = await plans.due(conn, OWNER, 1000) if found is None else found
+    skipped = await skips.of_due(conn, all_due)
+    for due in all_due:
+        versions = await plans.versions(conn, due)
+        decision = decide(versions, due.cursor, due.now, runs=due.runs, skips=skipped.get(due.id, ()))
+        moves.append(Advance(due.id, due.number, due.cursor, decision.cursor, decision.look_at, skips=due.skips))
         fires += [
             Fire(due.id, one.plan_time, scope, one.due, one.reason)
             for one in decision.plan_times

@@ -18,7 +18,7 @@ from mainspring.compose.network import address
 from mainspring.config import Settings, load
 from mainspring.errors import ValidationError
 from mainspring.server.cluster.identity import Identity
-from mainspring.store.cluster.settings import put_strategy
+from mainspring.store.cluster import settings
 from mainspring.store.postgres.database import Connection, Database
 from tests.sdk.test_wrong_types import refuse_all
 
@@ -43,7 +43,7 @@ async def test_the_placement_of_the_file_counts_until_the_cluster_has_one(
     server = make_server(load(environment={}), database, Identity(uuid4()), None, {})
     await server.catalogue.refresh()
     assert server.catalogue.strategy == "least_tasks"
-    await put_strategy(conn, "resources")
+    await settings.put(conn, "placement", "resources")
     await server.catalogue.refresh()
     assert server.catalogue.strategy == "resources"
 

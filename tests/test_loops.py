@@ -142,3 +142,20 @@ def test_it_reaches_four_times_its_base_when_nothing_ever_comes() -> None:
     for _ in range(5 * 8):
         pace.after(0)
     assert pace.interval == 2.0
+
+
+async def test_a_loop_that_begins_later_can_be_woken() -> None:
+    steps = []
+    wake = asyncio.Event()
+
+    async def step() -> int:
+        steps.append(wake.is_set())
+        return 0
+
+    loop = asyncio.create_task(loops.run_every(3600.0, step, wake, first=3600.0))
+    await asyncio.sleep(0.01)
+    assert steps == []
+    wake.set()
+    await asyncio.sleep(0.01)
+    assert steps == [False], "what woke it is done with"
+    loop.cancel()

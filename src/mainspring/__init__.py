@@ -11,17 +11,21 @@ if TYPE_CHECKING:
     from mainspring.agent.context import (
         CancelTask,
         CurrentTask,
+        CurrentTasks,
         Fail,
         LogContext,
         RetryAfter,
         Snooze,
         TaskCancelled,
         current_task,
+        current_tasks,
     )
     from mainspring.agent.run.hooks import Failure
     from mainspring.client.remote import Client
     from mainspring.errors import (
         AccessDenied,
+        BatchEnded,
+        BatchNotFound,
         Conflict,
         Forbidden,
         InvalidTransition,
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
         MainspringError,
         NoAgents,
         NotFound,
+        QueueFull,
         RateLimited,
         ResultLost,
         ServerUnavailable,
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
     from mainspring.model.access.actors import Access, Role
     from mainspring.sdk.app import App
     from mainspring.sdk.asgi import asgi
+    from mainspring.sdk.flows.batch import Batch
+    from mainspring.sdk.flows.flow import Chain, Group, Step, chain, group
     from mainspring.sdk.job import Call, Job
     from mainspring.sdk.task import Task
 
@@ -54,14 +61,20 @@ __all__ = [
     "Access",
     "AccessDenied",
     "App",
+    "Batch",
+    "BatchEnded",
+    "BatchNotFound",
     "Call",
     "CancelTask",
+    "Chain",
     "Client",
     "Conflict",
     "CurrentTask",
+    "CurrentTasks",
     "Fail",
     "Failure",
     "Forbidden",
+    "Group",
     "InvalidTransition",
     "Job",
     "JobNotFound",
@@ -69,6 +82,7 @@ __all__ = [
     "MainspringError",
     "NoAgents",
     "NotFound",
+    "QueueFull",
     "RateLimited",
     "ResultLost",
     "RetryAfter",
@@ -77,6 +91,7 @@ __all__ = [
     "Snooze",
     "StaleAttempt",
     "StaleVersion",
+    "Step",
     "StoreUnavailable",
     "Task",
     "TaskCancelled",
@@ -87,10 +102,16 @@ __all__ = [
     "ValidationError",
     "WaitTimeout",
     "asgi",
+    "chain",
     "current_task",
+    "current_tasks",
+    "group",
 ]
 
-_CONTEXT = ("CancelTask", "CurrentTask", "Fail", "LogContext", "RetryAfter", "Snooze", "TaskCancelled", "current_task")
+_CONTEXT = (
+    *("CancelTask", "CurrentTask", "CurrentTasks", "Fail", "LogContext", "RetryAfter", "Snooze", "TaskCancelled"),
+    *("current_task", "current_tasks"),
+)
 _ELSEWHERE = {
     **dict.fromkeys(_CONTEXT, "mainspring.agent.context"),
     "Failure": "mainspring.agent.run.hooks",
@@ -99,7 +120,9 @@ _ELSEWHERE = {
     "Client": "mainspring.client.remote",
     "asgi": "mainspring.sdk.asgi",
     "App": "mainspring.sdk.app",
+    "Batch": "mainspring.sdk.flows.batch",
     "Call": "mainspring.sdk.job",
+    **dict.fromkeys(("Chain", "Group", "Step", "chain", "group"), "mainspring.sdk.flows.flow"),
     "Job": "mainspring.sdk.job",
     "Task": "mainspring.sdk.task",
 }

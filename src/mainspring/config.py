@@ -65,6 +65,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed_hosts: tuple[str, ...] = ()  # names in the Host header beside the address, loopback and public_url
     cors_origins: tuple[str, ...] = ()  # sites whose pages may call the API with a token: https://intranet.example
     trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-* headers are believed: 10.0.0.0/8
+    api_rate: float = 200.0  # requests a second of a session or a viewer; other tokens have a rate of their own
+    api_failures: float = 10.0  # failed authentications of one address in a minute
+    api_streams: int = 500  # that are open at once on a server
+    api_streams_per_token: int = 20
+    api_connections: int = 1000  # of HTTP, to a server
+    environment: str | None = None  # shown as a coloured band on every page of the console: production
     degraded_after: float = 60.0  # a due task that waits for longer makes the cluster's health degraded
     tls_cert: str | None = None  # of a server, with tls_key
     tls_key: str | None = None
@@ -75,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock_offset: float = 0.0  # added to this machine's clock, to try a wrong one
     skew_limit: float = DEFAULT_LIMIT  # how wrong the clock of an agent's machine may be without a warning
     stop_patience: float = 10.0  # for running attempts to end when the process stops
+    exit_when_idle: float | None = None  # an agent ends once it has held no task for so long
     keep_succeeded: float = 7 * 86400.0
     keep_failed: float = 30 * 86400.0
 
@@ -92,6 +99,7 @@ _DURATIONS = {
         "keep_succeeded",
         "keep_failed",
         "degraded_after",
+        "exit_when_idle",
     ),
 }
 _LISTS = {
@@ -102,7 +110,7 @@ _SWITCHES = {"api"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "URL", "WARM"),
-    *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCHEDULE", "SCOPE", "TASK_ID"),
+    *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PARENTS", "PLAN_TIME", "SCHEDULE", "SCOPE", "TASK_ID"),
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
@@ -120,9 +128,15 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "lease": (1.0, 3600.0),
     "block_limit": (1.0, _YEARS),
     "clock_offset": (-_YEARS, _YEARS),
-    "keep_succeeded": (86400.0, _YEARS),
-    "keep_failed": (86400.0, _YEARS),
+    "keep_succeeded": (60.0, _YEARS),
+    "keep_failed": (60.0, _YEARS),
     "degraded_after": (1.0, 86400.0),
+    "exit_when_idle": (1.0, _YEARS),
+    "api_rate": (1.0, 1_000_000.0),
+    "api_failures": (1.0, 1_000_000.0),
+    "api_streams": (1, 100_000),
+    "api_streams_per_token": (1, 100_000),
+    "api_connections": (10, 100_000),
 }
 
 
@@ -214,7 +228,7 @@ def _convert(given: dict[str, Any]) -> Settings:
     check_web(settings.public_url, settings.allowed_hosts, settings.cors_origins, settings.trusted_proxies)
     for name, (least, most) in _BOUNDS.items():
         value = getattr(settings, name)
-        if not least <= value <= most:  # NaN is not
+        if value is not None and not least <= value <= most:  # NaN is not
             unit = " s" if name in _DURATIONS else ""
             bound = f"at least {least:g}{unit}" if value < least else f"at most {most:g}{unit}"
             raise ValidationError(f"{name}: {shown(value)}{unit}; {bound}", field=name)

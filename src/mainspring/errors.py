@@ -4,10 +4,12 @@
     ├── ValidationError        the caller's input is wrong; `field` names the part
     │   └── BadCursor
     ├── NotFound               there is no such thing
-    │   └── JobNotFound, ScheduleNotFound, TaskNotFound, CalendarNotFound, AgentNotFound, ServerNotFound, TokenNotFound
+    │   ├── JobNotFound, ScheduleNotFound, TaskNotFound, BatchNotFound, CalendarNotFound, AgentNotFound
+    │   └── ServerNotFound, TokenNotFound, RuleNotFound, AlertRuleNotFound, ChannelNotFound
     ├── Conflict               the thing exists, or is in the wrong state
     │   ├── InvalidTransition  with the `state` of the task, and those that are `allowed`
     │   ├── TaskExists         with the `id` of the task that has the key
+    │   ├── BatchEnded         it takes no more tasks; with its `id`
     │   ├── NameTaken, JobInUse, StaleVersion
     │   ├── SessionSuperseded
     │   └── StaleAttempt
@@ -15,7 +17,9 @@
     │   └── Unauthorized, Forbidden
     ├── NoAgents               nobody can run what is submitted
     ├── RateLimited            too many requests; `retry_after` says when to try again
+    ├── QueueFull              so many tasks wait already; `limit`, `waiting`, and `retry_after` says when to try again
     ├── TaskFailed             the awaited task did not succeed
+    ├── BatchFailed            the awaited batch ended, and not all of it succeeded
     ├── ResultLost             the task succeeded by transaction(), and its handler died before it returned
     ├── WaitTimeout            the awaited task did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
@@ -114,6 +118,10 @@ class TaskNotFound(NotFound):
     code = "task_not_found"
 
 
+class BatchNotFound(NotFound):
+    code = "batch_not_found"
+
+
 class CalendarNotFound(NotFound):
     code = "calendar_not_found"
 
@@ -130,6 +138,18 @@ class TokenNotFound(NotFound):
     code = "token_not_found"
 
 
+class RuleNotFound(NotFound):
+    code = "rule_not_found"
+
+
+class AlertRuleNotFound(NotFound):
+    code = "alert_rule_not_found"
+
+
+class ChannelNotFound(NotFound):
+    code = "channel_not_found"
+
+
 class Conflict(MainspringError):
     code = "conflict"
 
@@ -144,6 +164,12 @@ class TaskExists(Conflict):
     """The key of the submission is taken, and the caller wanted no other task; `id` names the one that has it."""
 
     code = "task_exists"
+
+
+class BatchEnded(Conflict):
+    """The batch has ended or been cancelled: it takes no more tasks. With its `id`."""
+
+    code = "batch_ended"
 
 
 class NameTaken(Conflict):
@@ -204,6 +230,13 @@ class RateLimited(MainspringError):
     code = "rate_limited"
 
 
+class QueueFull(MainspringError):
+    """As many tasks wait as may. With `limit` and `waiting`; `retry_after` seconds later there is room again, by the
+    rate at which tasks ended lately."""
+
+    code = "queue_full"
+
+
 class TaskFailed(MainspringError):
     """Raised by `Task.result()` when the task ended in any state but succeeded."""
 
@@ -214,6 +247,12 @@ class TaskFailed(MainspringError):
         self.task_id = task_id
         self.state = state
         self.error_code = error_code
+
+
+class BatchFailed(MainspringError):
+    """Raised by `mainspring batch wait` when not all of the batch succeeded."""
+
+    code = "batch_failed"
 
 
 class ResultLost(MainspringError):

@@ -59,8 +59,12 @@ class Alarm:
             self._timer = loop.call_later(max(0.0, seconds) + JUST_AFTER, self._wake.set)
 
 
-async def run_every(interval: float, step: Step, wake: asyncio.Event | None = None, *, adaptive: bool = False) -> None:
+async def run_every(
+    interval: float, step: Step, wake: asyncio.Event | None = None, *, adaptive: bool = False, first: float = 0.0
+) -> None:
     """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, with jitter.
+
+    The first time is after `first` seconds, unless it is woken.
 
     With `adaptive` the interval shrinks while there is work and grows while there is none. Use it to look for work,
     never to renew a lease.
@@ -71,6 +75,7 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
     pace = Pace(interval)
     name = getattr(step, "__qualname__", repr(step))
     faults = 0
+    await _woken(wake, first)
     while True:
         wake.clear()  # before the step: a wake-up during it must not be lost
         try:
@@ -85,9 +90,15 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
             continue
         wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)
         if not found:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await wake.wait()
+            await _woken(wake, wait)
+
+
+async def _woken(wake: asyncio.Event, within: float) -> None:
+    """Wait for the event, or so many seconds."""
+    if within > 0.0:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await wake.wait()
 
 
 async def retried(step: Callable[[], Awaitable[object]], within: float) -> None:

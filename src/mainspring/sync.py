@@ -28,8 +28,11 @@ class Owner(Protocol):
 
 
 class SyncBridge:
-    def __init__(self, owner: Owner) -> None:
+    """`sync` and `plain` are what people call a method by its name: `enqueue_sync`, and `enqueue` in async code."""
+
+    def __init__(self, owner: Owner, *, sync: str = "{}_sync", plain: str = "{}") -> None:
         self._owner = owner
+        self._sync, self._plain = sync, plain
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -47,7 +50,8 @@ class SyncBridge:
         except RuntimeError:
             pass
         else:
-            raise ValidationError(f"{name}_sync: this is async code; use `await {name}()`", field=f"{name}_sync")
+            used, wanted = self._sync.format(name), self._plain.format(name)
+            raise ValidationError(f"{used}: this is async code; use `await {wanted}()`", field=used)
         loop = loop or self._owner.loop
         if loop is None or loop.is_closed():
             loop = self._own_loop()
@@ -59,9 +63,9 @@ class SyncBridge:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
+            late = "" if timeout is None else f"no answer within {timeout:g} s, or "
             raise StoreUnavailable(
-                f"{name}_sync: no answer within {SYNC_TIMEOUT:g} s, or the application's event loop ended meanwhile; "
-                "whether it was done is unknown"
+                f"{self._sync.format(name)}: {late}the event loop ended meanwhile; whether it was done is unknown"
             ) from None
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:

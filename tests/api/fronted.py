@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ START_WITHIN = 10.0
 
 
 @contextmanager
-def fronted(dsn: str, limits: Limits | None = None) -> Iterator[str]:
+def fronted(dsn: str, limits: Limits | None = None, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Yields the URL. The pool and the front are those of production."""
     bound = sockets.bind("127.0.0.1", 0)
     started = threading.Event()
@@ -27,7 +28,7 @@ def fronted(dsn: str, limits: Limits | None = None) -> Iterator[str]:
     async def serve() -> None:
         database = Database(dsn).for_api()
         api = make_api(database)
-        listener = Listener(HttpServer(api, limits, on_stop=api.stopping.set), bound, None)
+        listener = Listener(HttpServer(api, limits, on_stop=api.stopping.set), bound, tls)
         await listener.open()
         started.set()
         await stop.wait()
@@ -43,7 +44,7 @@ def fronted(dsn: str, limits: Limits | None = None) -> Iterator[str]:
     thread.start()
     assert started.wait(START_WITHIN)
     try:
-        yield sockets.url_of("http", "127.0.0.1", bound)
+        yield sockets.url_of("http" if tls is None else "https", "127.0.0.1", bound)
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(START_WITHIN)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 import asyncpg
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,16 +21,23 @@ from mainspring.api.metering.tallies import HttpTally, LoopLag, build
 from mainspring.api.metering.text import Source, process, render
 from mainspring.compose.local import Settings, identity_of, load, make_server
 from mainspring.loops import run_every
+from mainspring.model.access.actors import Actor
 from mainspring.model.messages import PROTOCOL, Ending, Hello, Refused
 from mainspring.model.metrics.metrics import METRICS, Metric
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.settings import RunTimeSettings
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
+from mainspring.operations.holds import hold, hold_job
+from mainspring.server.alerting.evaluator import Evaluator
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
 from mainspring.store.tasks import claims, jobs
+from mainspring.store.testing.clock import set_forward
 from mainspring.wire.channel import ChannelClosed
 from tests.cluster import OWNER
 from tests.server.agents.test_gateway import Agent
@@ -156,6 +164,8 @@ async def engine(stage: Stage, moves: Sequence[Move]) -> None:
         stage._refresh = cluster.refresh
         for job in (works, fails, waits, nowhere):
             await job.enqueue()
+        async with app.batch("metrics", on_complete=works) as batch:
+            await works.using(batch=batch, delay="1s").enqueue()  # else the one that closes it ends it, and no server
         await works.using(delay="4s").enqueue()  # armed ahead
         await stage.conn.execute(
             "update mainspring.schedule set next_plan_at = now() - interval '1 h', look_at = now() - interval '1 h'"
@@ -167,6 +177,24 @@ async def engine(stage: Stage, moves: Sequence[Move]) -> None:
         await asyncio.wait([counting])
         go_on.set()
         await cluster.close()
+
+
+async def watched(stage: Stage, moves: Sequence[Move]) -> None:
+    """A schedule with an SLO that nobody plans, and addresses that are refused: loopback is not allowed."""
+    async with idle_server(stage) as server:
+        given: Any = {"every": "1h", "slo": {"lateness": "1ms"}, "ping_url": "http://127.0.0.1:9/"}
+        assert await schedules.create(stage.conn, define_schedule("watched", "job", given), enabled=True)
+        await stage.conn.execute("update mainspring.server set status = 'active', lease_until = now() + interval '1 h'")
+        server.catalogue.settings = RunTimeSettings(heartbeat_url="http://127.0.0.1:9/")
+        await server.heartbeat.step()
+        await schedules.run_now(stage.conn, "watched")
+        await stage.conn.execute("update mainspring.task set state = 3, attempt = 1, started_at = mainspring.now()")
+        await set_forward(stage.conn, 3700.0, 3700.0)
+        await server.pinger.step()
+        await server.slo_counter.step()
+        await stage.moved(moves)
+        await server.pinger.close()
+        await server.fetcher.close()
 
 
 async def maintenance(stage: Stage, moves: Sequence[Move]) -> None:
@@ -264,6 +292,18 @@ async def store(stage: Stage, moves: Sequence[Move]) -> None:
         await stage.moved(moves)
 
 
+async def queues(stage: Stage, moves: Sequence[Move]) -> None:
+    await jobs.register(stage.conn, {"small": Definition(Python("small"), max_queued=1)})
+    async with idle_server(stage) as server:
+        async with stage.database.acquire() as conn:
+            await conn.fetchval("select mainspring.enqueue('small', expires => '1 millisecond')")
+            with suppress(asyncpg.PostgresError):
+                await conn.fetchval("select mainspring.enqueue('small')")
+        await asyncio.sleep(0.01)
+        await server.expiry.step()
+        await stage.moved(moves)
+
+
 # ── this process ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -286,9 +326,44 @@ async def loop(stage: Stage, moves: Sequence[Move]) -> None:
     await asyncio.wait([sampling])
 
 
+async def alerts(stage: Stage, moves: Sequence[Move]) -> None:
+    cluster, evaluator = ClusterMetrics(stage.database), Evaluator(stage.database)
+    await stage.watch([cluster.families], cluster.refresh)
+    await stage.conn.execute("update mainspring.alert_rule set hold = '0' where name = 'no-agents'")
+    await evaluator.step()
+    await stage.moved(moves)
+    await cluster.close()
+
+
 async def unowned(stage: Stage, moves: Sequence[Move]) -> None:
     cluster = ClusterMetrics(stage.database)
     await stage.watch([cluster.families], cluster.refresh)
     await stage.conn.execute("update mainspring.server set status = 'active', lease_until = now() + interval '1 hour'")
     await stage.moved(moves)
     await cluster.close()
+
+
+async def holds(stage: Stage, moves: Sequence[Move]) -> None:
+    cluster = ClusterMetrics(stage.database)
+    await jobs.register(stage.conn, {"works": Definition(Python("works"))})
+    await stage.watch([cluster.families], cluster.refresh)
+    await hold_job(stage.conn, Actor("alice"), "works")
+    await stage.conn.execute("select mainspring.enqueue('works')")
+    await hold(stage.conn, Actor("alice"))
+    await stage.moved(moves)
+    await cluster.close()
+
+
+async def aging(stage: Stage, moves: Sequence[Move]) -> None:
+    app = App("metrics", dsn=stage.dsn, poll=0.1, lease=2, stop_patience=0.2, agent_name="tester", slots=1)
+
+    @app.job(priority="critical")
+    async def works() -> None:
+        await asyncio.sleep(0.01)
+
+    async with app.running():
+        assert app._engine is not None
+        await stage.watch([ServerMetrics(app._engine.server).families])
+        await works.enqueue_many([()] * 200)
+        await works.using(priority="low", run_at=datetime.now(UTC) - timedelta(hours=1)).enqueue()
+        await stage.moved(moves)

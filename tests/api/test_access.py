@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
+import httpx2
 import pytest
 
 from mainspring.api.access import guard as guards
 from mainspring.api.access.origins import Origin, Origins
 from mainspring.api.app import Api
 from mainspring.api.make import make_api
-from mainspring.errors import Forbidden, ValidationError
+from mainspring.compose.api import make_api as compose
+from mainspring.config import Settings
+from mainspring.errors import Forbidden, RateLimited, ValidationError
 from mainspring.model.access.actors import Access, Role
 from mainspring.store.access import sessions, tokens
 from mainspring.store.postgres.database import Connection, Database
@@ -72,8 +76,47 @@ async def test_under_tls_the_cookie_is_bound_to_the_host(api: Api, conn: Connect
     async with over(api, base_url="https://127.0.0.1:7070") as browser:
         answer = await browser.post("/api/v1/session", json={"code": await code_for(conn)})
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith("__Host-mainspring=")
+    assert cookie.startswith("__Host-mainspring-7070=")
     assert "Secure" in cookie
+
+
+async def test_two_installations_on_one_host_do_not_log_each_other_out(
+    database: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser has one jar of cookies for a host, whatever the port."""
+    monkeypatch.setattr(guards, "BELIEVED", 0.0)
+    first, second = make_api(database), make_api(database)
+    jar = httpx2.Cookies()
+    for api, base in ((first, "http://127.0.0.1:7070"), (second, "http://127.0.0.1:7071")):
+        async with over(api, base_url=base, cookies=jar) as browser:
+            assert (await browser.post("/api/v1/session", json={"code": await code_for(conn)})).status_code == 200
+            jar = browser.cookies
+    async with (
+        over(first, cookies=jar) as browser,
+        over(second, base_url="http://127.0.0.1:7071", cookies=jar) as other,
+    ):
+        assert (await browser.get("/api/v1/session")).status_code == 200
+        session = (await other.get("/api/v1/session")).json()
+        headers = {"Origin": "http://127.0.0.1:7071", "Mainspring-CSRF": session["csrf"]}
+        assert (await other.delete("/api/v1/session", headers=headers)).status_code == 204
+        assert (await browser.get("/api/v1/session")).status_code == 200
+    for api in (first, second):
+        await api.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("example.org", "mainspring"),
+        ("example.org:7070", "mainspring-7070"),
+        ("[::1]:7071", "mainspring-7071"),
+        ("[::1]", "mainspring"),
+        ("", "mainspring"),
+        ("a:b=c; x", "mainspring"),
+    ],
+)
+def test_the_name_of_the_cookie_has_the_port(host: str, name: str) -> None:
+    assert Origin("127.0.0.1", "http", host).cookie == name
 
 
 async def test_a_session_reads_and_changes_with_its_csrf_value(api: Api, conn: Connection, job: str) -> None:
@@ -145,6 +188,25 @@ async def test_a_rate_of_a_token_holds(as_role: MakeCaller) -> None:
     statuses = [(await slow.get("/api/v1/servers")).status_code for _ in range(6)]
     assert statuses[:4] == [200] * 4, "twice the rate at once"
     assert 429 in statuses[4:]
+
+
+async def test_settings_change_the_bounds(database: Database, conn: Connection) -> None:
+    settings = Settings(api_rate=1.0, api_failures=1.0, api_streams=3, api_streams_per_token=1)
+    api = compose(settings, database)
+    app = cast(Api, api.app)
+    _, secret = await tokens.create(conn, "viewer", role=Role.VIEWER)
+    async with over(app, headers={"Authorization": f"Bearer {secret}"}) as viewer:
+        statuses = [(await viewer.get("/api/v1/session")).status_code for _ in range(4)]
+    async with over(app) as anybody:
+        guessed = {"Authorization": "Bearer ms_guessed"}
+        guesses = [(await anybody.get("/api/v1/session", headers=guessed)).status_code for _ in range(3)]
+    assert statuses[:2] == [200, 200]
+    assert 429 in statuses[2:]
+    assert guesses[0] == 401
+    assert 429 in guesses[1:]
+    with app.streams.admit("a"), pytest.raises(RateLimited, match="1 streams"), app.streams.admit("a"):
+        pass
+    await api.close()
 
 
 async def test_an_agents_token_opens_nothing_here(as_role: MakeCaller) -> None:

@@ -50,11 +50,11 @@ async def test_a_login_for_a_page_of_another_site_sets_no_cookie(api: Api, conn:
 
 
 async def test_a_login_makes_a_new_secret_whatever_cookie_came_with_it(api: Api, conn: Connection) -> None:
-    async with over(api, cookies={"mainspring": "fixed-by-somebody-else"}) as browser:
+    async with over(api, cookies={"mainspring-7070": "fixed-by-somebody-else"}) as browser:
         answer = await browser.post("/api/v1/session", json={"code": await code_for(conn)})
         assert answer.status_code == 200
         assert "fixed-by-somebody-else" not in answer.headers["set-cookie"]
-    async with over(api, headers={"Cookie": "mainspring=fixed-by-somebody-else"}) as thief:
+    async with over(api, headers={"Cookie": "mainspring-7070=fixed-by-somebody-else"}) as thief:
         assert_problem(await thief.get("/api/v1/session"), 401, "unauthorized")
 
 
@@ -70,16 +70,17 @@ async def test_a_code_or_a_token_in_the_query_opens_nothing(anybody: Caller, con
 
 
 async def test_of_several_cookies_one_that_is_bound_to_the_host_counts(api: Api, conn: Connection) -> None:
-    """A sibling subdomain can set `mainspring`, but no browser lets it set `__Host-mainspring`."""
+    """A sibling subdomain can set `mainspring-7070`, but no browser lets it set `__Host-mainspring-7070`."""
     async with over(api, base_url="https://127.0.0.1:7070") as browser:
         answer = await browser.post("/api/v1/session", json={"code": await code_for(conn)})
     own = answer.headers["set-cookie"].partition(";")[0]
     async with over(api, base_url="https://127.0.0.1:7070") as browser:
-        for cookies in (f"mainspring=other; {own}", f"{own}; mainspring=other", f"a=b; {own}; c"):
+        for cookies in (f"mainspring-7070=other; {own}", f"{own}; mainspring-7070=other", f"a=b; {own}; c"):
             found = await browser.get("/api/v1/session", headers={"Cookie": cookies})
             assert found.status_code == 200, cookies
-        for cookies in ("mainspring=a; mainspring=b", "mainspring=", "mainspring", "=;=;", "mainspring=" + "x" * 5000):
-            assert_problem(await browser.get("/api/v1/session", headers={"Cookie": cookies}), 401, "unauthorized")
+        for cookies in ("X=a; X=b", "X=", "X", "=;=;", "X=" + "x" * 5000):
+            given = {"Cookie": cookies.replace("X", "mainspring-7070")}
+            assert_problem(await browser.get("/api/v1/session", headers=given), 401, "unauthorized")
 
 
 async def test_a_session_ends_with_its_token_and_so_does_its_open_stream(

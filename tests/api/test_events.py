@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from mainspring.api.streams import listener
+from mainspring.api.streams import hub, listener
 from mainspring.api.streams.sse import Streams
+from mainspring.api.streams.topics import Wants
 from mainspring.errors import RateLimited
 from mainspring.model.access.actors import Role
 from mainspring.model.tasks.define_job import command, define
@@ -67,6 +68,24 @@ async def changed(stream: Stream, *ids: int) -> dict[int, str]:
         told = await stream.until("tasks")
         found |= {task["id"]: task["state"] for task in told.data["changed"]}
     return found
+
+
+# ── PostgreSQL away ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_that_nothing_is_sampled_is_told_once_and_its_end_with_a_resync(
+    viewer: httpx2.AsyncClient, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "AWAY_AFTER", 0.2)
+    async with streaming(viewer, "/events?topics=agents,servers") as stream:
+        await stream.until("ready")
+        async with conn.transaction():
+            await conn.execute("lock table mainspring.agent, mainspring.server in access exclusive mode")
+            away = await stream.until("away")
+            assert "PostgreSQL" in away.data["message"]
+            await asyncio.sleep(1)  # the other topic is not sampled either, and says nothing more
+        told = await stream.until("resync")
+        assert told.data["topics"][0] in ("agents", "servers")
 
 
 # ── topics ──────────────────────────────────────────────────────────────────────────────────────
@@ -161,11 +180,38 @@ async def test_unknown_topics_states_and_jobs_are_refused(viewer: httpx2.AsyncCl
         assert (answer.status_code, answer.json()["field"]) == (status, field), path
 
 
-async def test_stats_are_told_at_once_and_alerts_are_silent(viewer: httpx2.AsyncClient, conn: Connection) -> None:
+async def test_stats_are_told_at_once(viewer: httpx2.AsyncClient, conn: Connection) -> None:
     async with streaming(viewer, "/events?topics=stats,alerts") as stream:
         assert (await stream.until("stats")).data["live"] is not None
-    async with streaming(viewer, "/events?topics=alerts") as stream:
-        assert (await stream.next()).name == "ready"
+
+
+_ALERT = """
+    insert into mainspring.alert (rule, kind, severity, subject, job, state, is_event, message, details, since,
+                                  pending_at, seen_at, count, changed_at)
+    select 'failed', 'failed', 'warning', 'job:' || $1, $1, 'firing', true, '…', '{}', at, at, at, 1, at
+      from (select mainspring.now() as at) now
+    returning id
+"""
+
+
+async def test_changed_alerts_are_named_once_and_only_to_those_who_reach_their_jobs(
+    served: Served, viewer: httpx2.AsyncClient, conn: Connection
+) -> None:
+    _, narrow = await tokens.create(conn, "narrow", role=Role.VIEWER, jobs=["mail*"])
+    async with (
+        served.client(narrow) as other,
+        streaming(viewer, "/events?topics=alerts") as stream,
+        streaming(other, "/events?topics=alerts") as others,
+    ):
+        await stream.until("ready")
+        await others.until("ready")
+        first, second = [str(await conn.fetchval(_ALERT, job)) for job in ("report", "mail")]
+        assert (await others.until("alerts")).data["changed"] == [second]
+        seen = [*(await stream.until("alerts")).data["changed"]]
+        await conn.execute("update mainspring.alert set changed_at = mainspring.now() where job = 'report'")
+        while len(seen) < 3:
+            seen += (await stream.until("alerts")).data["changed"]
+        assert sorted(seen) == sorted([first, second, first])
 
 
 async def test_changed_schedules_agents_and_servers_are_named(
@@ -412,3 +458,12 @@ async def test_what_is_told_of_a_task_is_of_one_version(
 async def test_an_unknown_task_is_not_found(viewer: httpx2.AsyncClient) -> None:
     assert (await viewer.get("/tasks/4711/events")).status_code == 404
     assert (await viewer.get("/tasks/x/events")).status_code == 422
+
+
+def test_the_filter_of_events_is_that_of_lists_and_the_reach_that_of_tokens() -> None:
+    assert Wants(jobs=("report[1]", "a*")).job("report[1]")
+    assert Wants(jobs=("a*",)).job("abc")
+    assert not Wants(jobs=("report[1]",)).job("report1")
+    assert not Wants(jobs=("rep?rt",)).job("report")
+    assert Wants(reach=("rep[a-z]rt",)).job("report")
+    assert not Wants(jobs=("a*",), reach=("b*",)).job("abc")

@@ -35,6 +35,8 @@ MOVES: dict[Story, list[Move]] = {
         move("tasks_retried_total"),
         move("planner_scan_duration_seconds"),
         move("planner_schedules_scanned_total"),
+        move("batches_ended_total"),
+        move("batch_callbacks_total"),
         move("fires_total", decision="planned"),
         move("plan_lag_seconds"),
         move("claims_total", result="found"),
@@ -68,7 +70,14 @@ MOVES: dict[Story, list[Move]] = {
         move("cluster_queue_oldest_seconds", job="nowhere"),
         move("cluster_slots", state="busy"),
         move("cluster_slots", state="free"),
+        move("cluster_wanted_slots"),
     ],
+    stories.watched: [
+        move("slo_events_total", schedule="watched", good="false"),
+        move("pings_total", event="start", result="failed"),
+        move("pings_total", event="heartbeat", result="failed"),
+    ],
+    stories.aging: [move("tasks_aged_total")],
     stories.maintenance: [
         move("maintenance_runs_total", chore="analyze"),
         move("maintenance_rows_total", chore="forget moves"),
@@ -102,7 +111,14 @@ MOVES: dict[Story, list[Move]] = {
         move("elections_total"),
     ],
     stories.store: [move("store_errors_total", code="22012")],
+    stories.queues: [move("queue_full_total", job="small"), move("tasks_expired_total")],
+    stories.alerts: [move("alerts", rule="no-agents", state="firing")],
     stories.unowned: [move("cluster_segments_unowned")],
+    stories.holds: [
+        move("cluster_held", kind="job"),
+        move("cluster_held", kind="all"),
+        move("cluster_waiting_tasks", code="held"),
+    ],
     stories.requests: [
         move("http_requests_total", operation="tasks.cancel", status="202"),
         move("http_request_seconds", operation="tasks.cancel", status="202"),
@@ -130,7 +146,8 @@ async def test_metrics_move_when_what_they_count_happens(
 
 LABELS = {
     "job", "outcome", "state", "kind", "priority", "cause", "decision", "result", "reason", "quantile", "who", "status",
-    "agent", "statement", "code", "chore", "table", "operation", "version", "python",
+    "agent", "schedule", "good", "event", "statement", "code", "chore", "table", "operation", "version", "python",
+    "rule",
 }  # fmt: skip
 
 

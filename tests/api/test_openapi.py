@@ -43,7 +43,7 @@ def test_nothing_of_the_last_release_was_removed_or_narrowed() -> None:
 
 
 def test_every_row_is_an_operation_with_a_name_of_its_own_and_a_summary() -> None:
-    rows = {f"{row.method} {row.full_path}": row for row in ROWS if row.name != "site.page"}
+    rows = {f"{row.method} {row.full_path}": row for row in ROWS if not row.name.startswith("site.")}
     assert OPERATIONS.keys() == rows.keys()
     counted = Counter(operation["operationId"] for operation in OPERATIONS.values())
     assert {name for name, count in counted.items() if count > 1} == set()

@@ -181,6 +181,24 @@ async def test_pages_go_on_until_the_task_has_ended(viewer: httpx2.AsyncClient, 
     assert (await viewer.get(f"/tasks/{task}/output?after=5.150")).json() == {"items": [], "next": None}
 
 
+async def test_pages_go_back_to_the_beginning(viewer: httpx2.AsyncClient, conn: Connection, task: int) -> None:
+    await write(conn, task, *range(1, 131))
+    await write(conn, task, 1, 2, token=9, data=b"second attempt\n")
+    path = f"/tasks/{task}/output"
+    last = (await viewer.get(f"{path}?before=9.2")).json()
+    assert [piece["number"] for piece in last["items"]] == [*range(32, 131), 1]
+    assert (last["previous"], last["next"]) == ("5.32", "9.1")
+    first = (await viewer.get(f"{path}?before={last['previous']}")).json()
+    assert [piece["number"] for piece in first["items"]] == [*range(1, 32)]
+    assert ("previous" in first, first["next"]) == (False, "5.31")
+    assert (await viewer.get(f"{path}?before=5.1")).json() == {"items": [], "next": "0.0"}
+    for query in ("before=1", "before=5.2&after=5.1", "before=5.2&tail=1k"):
+        answer = await viewer.get(f"{path}?{query}")
+        assert (answer.status_code, answer.json()["field"]) == (422, "before"), query
+    answer = await viewer.get(f"{path}?before=5.2", headers={"Accept": "text/plain"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "before")
+
+
 async def test_one_attempt_can_be_read_alone(viewer: httpx2.AsyncClient, conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=9, attempt=2)
     await conn.execute("""

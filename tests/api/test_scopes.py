@@ -13,9 +13,11 @@ import pytest
 from mainspring.api.rows import ROWS
 from mainspring.api.table import Row
 from mainspring.model.access.actors import Role
+from mainspring.model.flows.batches import Callback
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import calendars, daemons, jobs, schedules, tasks
+from mainspring.operations import batches, calendars, daemons, jobs, schedules, tasks
+from mainspring.operations.batches import NewBatch
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
@@ -57,15 +59,19 @@ async def make_other(conn: Connection) -> Other:
         "update mainspring.task set state = 3, token = 5, session = 7, attempt = 1, started_at = run_at where id = $1",
         made[2],
     )
+    payroll = Callback("payroll", {"of": MARK})
+    await batches.create(conn, ACTOR, NewBatch(name=MARK, on_success=payroll, on_failure=payroll))
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values (7, 1, array[$1::bigint])", made[2])
     return Other(*made)
 
 
-PATHS = {"tasks": None, "jobs": "payroll", "schedules": "payroll", "calendars": "holidays", "daemons": "payroll-daemon"}
+PATHS = {"tasks": None, "jobs": "payroll", "schedules": "payroll", "calendars": "holidays", "daemons": "payroll-daemon",
+         "batches": "1"}  # fmt: skip
 OF_ALL = {"agents": "eve", "servers": "test", "tokens": "1", "sessions": "1"}
 
 BODIES: dict[str, Any] = {
     "POST /tasks": {"job": "payroll"},
+    "POST /batches": {"name": "mine", "on_success": {"job": "payroll"}},
     "POST /actions/tasks": {"action": "cancel", "filter": {"state": ["pending", "running"]}},
     "POST /actions/schedules": {"action": "disable", "filter": {}},
     "PUT /jobs/{name}": {"run": {"type": "command", "argv": ["id"]}},
@@ -81,20 +87,28 @@ BODIES: dict[str, Any] = {
     "PATCH /tasks/{id}": {"priority": 1},
     "PATCH /settings": {"placement": "least_tasks"},
     "POST /preview": {"job": "payroll", "every": "1h"},
+    "POST /forecast/spread": {"at": datetime.now(UTC).isoformat(), "by": "jitter"},
     "POST /tokens": {"name": "more", "role": "admin"},
     "POST /logins": {"role": "admin", "jobs": []},
 }  # fmt: skip
 _HOUR = f"from={(datetime.now(UTC) - DAY).isoformat()}&to={datetime.now(UTC).isoformat()}".replace("+", "%2B")
 QUERIES = {
     "GET /timeline": (f"{_HOUR}&schedule=payroll",),
+    "GET /strips": ("schedule=payroll",),
+    "GET /schedule-count": ("", "name=pay*", "job=pay*", "job=payroll"),
+    "GET /fires/next": ("n=100",),
     "GET /check": ("", "schedule=payroll", "limit=1"),
     "GET /tasks": ("", "job=*", "fields=all", "job=payroll", "key=payroll-0", "schedule=payroll", "args.of=payroll"),
     "GET /tasks/count": ("", "job=*", "key=payroll-0"),
     "GET /figures": ("", "job=payroll"),
+    "GET /figures/jobs": ("job=payroll", "job=report&job=payroll"),
     "GET /forecast": ("by=job", "by=label"),
+    "GET /forecast/cell": (f"at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}&cell=24h",),
+    "GET /fired": (_HOUR,),
     "GET /jobs": ("", "name=pay*", "limit=1"),
-    "GET /schedules": ("", "name=pay*", "job=pay*", "job=payroll", "limit=1"),
+    "GET /schedules": ("", "order=next", "name=pay*", "job=pay*", "job=payroll", "limit=1"),
     "GET /segments/moves": ("limit=10",),
+    "GET /armed": ("", "each=1"),
 }
 # Of all jobs and of none: who is narrowed to some reads them, and they name no job.
 STREAMED = {"GET /events", "GET /tasks/{id}/events", "GET /tasks/{id}/output", "POST /tasks/bulk"}
@@ -179,6 +193,27 @@ async def test_no_stream_and_no_dependency_reaches_another_job(as_role: MakeCall
 def assert_unknown(answer: Any, id: int) -> None:
     """In the same words, whether the task is another's or nobody's."""
     assert answer.json()["message"] == f"after: task {id} does not exist or did not succeed"
+
+
+async def test_a_narrow_token_has_its_own_batches_only(as_role: MakeCaller, conn: Connection) -> None:
+    await make_other(conn)
+    caller = await as_role(Role.OPERATOR, jobs=("report*",))
+    mine = (await caller.post("/api/v1/batches", json={"name": "mine", "on_success": {"job": "report"}})).json()["id"]
+    for path in ("", "/close", "/cancel", "/retry"):
+        asked = caller.post if path else caller.get
+        assert (await asked(f"/api/v1/batches/1{path}")).json()["code"] == "batch_not_found"
+    assert [one["id"] for one in (await caller.get("/api/v1/batches")).json()["items"]] == [mine]
+    for body in ({"name": "inner", "parent": 1}, {"job": "report", "batch": 1}):
+        answer = await caller.post(f"/api/v1/{'batches' if 'name' in body else 'tasks'}", json=body)
+        assert answer.json()["code"] == "batch_not_found"
+    lines = f'{{"job": "report", "batch": 1}}\n{{"job": "report", "batch": {mine}}}\n'
+    told = await caller.post(
+        "/api/v1/tasks/bulk", content=lines.encode(), headers={"Content-Type": "application/x-ndjson"}
+    )
+    answers = [msgspec.json.decode(line) for line in told.text.splitlines()]
+    assert [one.get("code") for one in answers] == [None, "batch_not_found", None]
+    assert (await caller.get(f"/api/v1/batches/{mine}")).json()["total"] == 1
+    assert len((await caller.get(f"/api/v1/tasks?batch={mine}")).json()["items"]) == 1
 
 
 async def test_metrics_are_those_of_all_jobs(as_role: MakeCaller) -> None:

@@ -266,7 +266,7 @@ def test_what_is_wrong_with_a_schedule_is_named_with_what_to_write(
         (("daemon", "scale", "gateway", "two"), "REPLICAS: 'two' is not a whole number; see `mainspring daemon scale"),
         (("token", "revoke"), "ID is missing; see `mainspring token revoke --help`"),
         (("task", "lst"), "No such command 'lst', did you mean list? See `mainspring task --help`"),
-        (("task", "list", "--stat", "x"), "No such option '--stat', did you mean --state or --data"),
+        (("task", "list", "--stat", "x"), "No such option '--stat', did you mean --state or --tag or --data"),
     ],
 )
 def test_what_click_refuses_is_told_in_plain_words(offline: Cli, arguments: tuple[str, ...], told: str) -> None:

@@ -47,6 +47,18 @@ async def test_what_is_not_there_is_the_same_error(client: Operations) -> None:
     assert missing.value.field == "task"
 
 
+async def test_what_is_not_text_is_refused_before_it_is_sent_or_stored(client: Operations, task: int) -> None:
+    for field, call in (
+        ("note", client.call(tasks.skip, task, note="\udcff")),
+        ("tag", client.call(tasks.listing, tag=["\udcff"])),
+        ("name", client.call(jobs.show, "\udcff")),
+        ("change", client.call(settings.edit, {"heartbeat_url": "https://\udcff"})),
+    ):
+        with pytest.raises(ValidationError) as refused:
+            await call
+        assert refused.value.field in (field, "job", "heartbeat_url"), "or as the operation calls it"
+
+
 async def test_a_wait_ends_with_its_timeout(client: Operations, task: int) -> None:
     with pytest.raises(WaitTimeout):
         await client.wait(task, 0.05)
@@ -54,8 +66,10 @@ async def test_a_wait_ends_with_its_timeout(client: Operations, task: int) -> No
 
 async def test_lists_and_settings_are_the_same_views(client: Operations, conn: Connection) -> None:
     assert await client.call(cluster.segments) == await cluster.segments(conn, ACTOR)
-    changed = await client.call(settings.edit, placement="least_tasks")
+    changed = await client.call(settings.edit, {"placement": "least_tasks"})
     assert changed == await settings.show(conn, ACTOR)
+    assert await client.call(settings.edit, {}) == changed, "nothing was given"
+    assert (await client.call(settings.edit, {"placement": None})).placement is None
 
 
 async def test_namespaces_and_sync_are_the_same_calls(remote: Client, task: int) -> None:
@@ -64,9 +78,21 @@ async def test_namespaces_and_sync_are_the_same_calls(remote: Client, task: int)
     assert found == await remote.tasks.show(task)
 
 
+async def test_sync_calls_in_async_code_say_what_to_write_instead(remote: Client, task: int) -> None:
+    for call, wanted in (
+        (lambda: remote.sync.tasks.show(task), r"client\.sync\.tasks\.show: .* `await client\.tasks\.show\(\)`"),
+        (lambda: remote.sync.call(tasks.show, task), r"client\.sync\.call: .* `await client\.call\(\)`"),
+        (lambda: remote.sync.wait(task), r"client\.sync\.wait: .* `await client\.wait\(\)`"),
+    ):
+        with pytest.raises(ValidationError, match=wanted):
+            call()
+    with pytest.raises(AttributeError, match="nothing"):
+        remote.sync.tasks.nothing()
+
+
 async def test_a_stranger_and_a_lower_role_are_told(url: str, conn: Connection, task: int) -> None:
     async with Client(url) as stranger:
-        with pytest.raises(Unauthorized):
+        with pytest.raises(Unauthorized, match=r"give one: Client\(url, token\)"):
             await stranger.call(tasks.show, task)
     _, secret = await tokens.create(conn, "viewer", role=Role.VIEWER)
     async with Client(url, secret) as viewer:

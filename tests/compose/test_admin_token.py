@@ -16,7 +16,7 @@ from mainspring.store.postgres.database import Connection, Database
 
 
 async def valid(conn: Connection) -> list[int]:
-    return [token.id for token in await tokens.listing(conn) if token.revoked_at is None]
+    return [token.id for token in (await tokens.listing(conn)).items if token.revoked_at is None]
 
 
 async def test_the_first_start_makes_it_and_the_next_ones_keep_it(
@@ -41,7 +41,7 @@ async def test_of_those_that_start_at_once_one_makes_it(database: Database, conn
     assert secret is not None
     found = await tokens.find(conn, secret)
     assert found is not None
-    assert len(await tokens.listing(conn)) == 1
+    assert len((await tokens.listing(conn)).items) == 1
     assert [file.name for file in tmp_path.iterdir()] == [NAME]
 
 
@@ -78,7 +78,7 @@ async def test_a_file_that_cannot_be_written_stops_no_server_and_leaves_no_token
     (tmp_path / "taken").write_text("")
     assert await ensure_admin_token(database, tmp_path / "taken") is None
     assert "no admin token" in caplog.text
-    assert await tokens.listing(conn) == []
+    assert (await tokens.listing(conn)).items == []
 
 
 async def test_a_narrower_token_in_the_file_is_not_taken_for_it(

@@ -13,6 +13,7 @@ from mainspring.api.openapi import document
 from mainspring.api.openapi.document import answered_errors, text
 from mainspring.api.rows import ROWS
 from mainspring.model.access.actors import Role
+from tests.docs.client_page import client_page
 from tests.docs.what_to_do import WHAT_TO_DO
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -108,7 +109,11 @@ def errors_page() -> str:
     return "\n| status | code | what it means, and what to do |\n|---|---|---|\n" + "".join(lines)
 
 
-PAGES = {"reference/http-api.md": operations_page, "reference/http-errors.md": errors_page}
+PAGES = {
+    "reference/http-api.md": operations_page,
+    "reference/http-errors.md": errors_page,
+    "reference/client.md": client_page,
+}
 
 
 def written(page: str) -> str:

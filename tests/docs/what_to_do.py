@@ -9,8 +9,12 @@ WHAT_TO_DO = {
     "access_denied": "PostgreSQL refuses the user of the server. Look at its rights: `mainspring grant`.",
     "forbidden": "The role of the token does not allow it; `role` names one that does. With a cookie also: the header "
     "`Mainspring-CSRF` is missing or wrong, or another site asks.",
-    "not_found": "There is no such path, session or namespace. `/openapi.json` lists the paths.",
+    "not_found": "There is no such path, session, alert, mute, message or namespace. `/openapi.json` lists the paths.",
     "agent_not_found": "No agent of this name has been connected.",
+    "alert_rule_not_found": "There is no alert rule of this name.",
+    "channel_not_found": "There is no channel of this name.",
+    "batch_not_found": "The batch never existed, retention dropped it, or it is not the token's own.",
+    "rule_not_found": "There is no priority rule of this name: `GET /priority-rules`.",
     "calendar_not_found": "There is no calendar of this name.",
     "job_not_found": "There is no job of this name, or the token does not reach it.",
     "schedule_not_found": "There is no schedule or daemon of this name, or the token does not reach its job.",
@@ -22,6 +26,7 @@ WHAT_TO_DO = {
     "too_slow": "The request did not arrive in time: its head within 10 s, its body with no pause of 30 s. "
     "Send it again.",
     "conflict": "The thing is used, or several match. The message says by what.",
+    "batch_ended": "The batch has ended or been cancelled, and takes no more tasks. Create another one.",
     "idempotency_in_progress": "The first request with this key is still under way. Send it again in a moment.",
     "invalid_transition": "The task is in a `state` that does not allow this; `allowed` names those that do. Most "
     "often it has ended meanwhile.",
@@ -42,6 +47,7 @@ WHAT_TO_DO = {
     "headers_too_large": "Request line and headers are longer than 16 kB.",
     "internal": "A bug of ours. Report it with `request_id`, under which the server's log tells more.",
     "busy": "As many requests are under way as a server carries out at once. Wait `retry_after` seconds.",
+    "queue_full": "As many tasks wait as may: `limit` and `waiting`. Wait `retry_after` seconds, or add agents.",
     "no_agents": "`require_agents` was set, and no agent could run the task: `waits` says why.",
     "not_ready": "The server starts, or has lost PostgreSQL. Try again, or ask another server.",
     "schema_mismatch": "The schema of the database and this version do not fit. `mainspring migrate`.",

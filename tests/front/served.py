@@ -47,6 +47,12 @@ class Site:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/fails":
             raise RuntimeError("a secret of the server")
+        if scope["path"] == "/head-first":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+            while not self.go.is_set():
+                await asyncio.sleep(0.005)
+            await send({"type": "http.response.body", "body": b"body"})
+            return
         await self._starlette(scope, receive, send)
 
     async def _hello(self, request: Request) -> Response:

@@ -66,6 +66,23 @@ def test_of_too_many_pipelined_requests_the_first_are_answered_and_the_connectio
         assert served.site.waiting == 5
 
 
+def test_head_and_body_of_an_answer_come_in_one_piece(serve: Serve) -> None:
+    with serve().client() as client:
+        for _ in range(20):
+            whole = client.get("/?hello").socket.recv(1 << 16)
+            assert whole.endswith(b"\r\n\r\nhello")
+        head = client.send(b"HEAD / HTTP/1.1\r\nHost: here\r\n\r\n").socket.recv(1 << 16)
+        assert head.endswith(b"\r\n\r\n")
+
+
+def test_a_head_does_not_wait_for_a_body_that_takes_long(serve: Serve) -> None:
+    served = serve()
+    with served.client() as client:
+        assert client.get("/head-first").socket.recv(1 << 16).endswith(b"\r\n\r\n")
+        served.site.go.set()
+        assert client.socket.recv(1 << 16) == b"body"
+
+
 def test_a_body_arrives_whole_whether_in_one_piece_or_in_many(serve: Serve) -> None:
     with serve().client() as client:
         size = 300_000

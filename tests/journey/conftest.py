@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -29,6 +31,14 @@ ROOT = Path(__file__).parents[2]
 def any_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """`up` listens: where it meets no other process of this machine."""
     monkeypatch.setenv("MAINSPRING_LISTEN", "127.0.0.1:0")
+
+
+@pytest.fixture
+def default_ports() -> Iterator[None]:
+    """The ports from 7070 on are this test's alone: another process of the run may want the same."""
+    with Path(tempfile.gettempdir(), f"mainspring-tests-{os.getuid()}.ports").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class Worker:

@@ -120,6 +120,6 @@ async def check_no_process_left(lines: Sequence[Line], agents: Iterable[int]) ->
 def _is_command(pid: int) -> bool:
     """Whether it lives and is one of ours: the number may be another one's by now."""
     try:
-        return b"tests.journey.network_app" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"tests.journey.network_command" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False

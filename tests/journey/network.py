@@ -18,11 +18,12 @@ from typing import Any
 
 import mainspring
 from mainspring import App, Task
+from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
 from tests.journey.network_app import LEDGER, ROOT, make_app
-from tests.journey.processes import DEADLINE, Running, command
+from tests.journey.processes import Running, command
 from tests.ledger import Line, read_ledger
 from tests.namespaces import Host
 from tests.proxy import Proxy
@@ -146,12 +147,8 @@ class Network:
 
     async def token(self) -> str:
         if not self._token:
-            arguments = command("token", "create", "journey", "--dsn", self.dsn)
-            done = await asyncio.to_thread(
-                subprocess.run, arguments, capture_output=True, text=True, env=self._environment({}), timeout=DEADLINE
-            )
-            assert done.returncode == 0, done.stderr
-            self._token = done.stdout.strip()
+            async with self.app.database.acquire() as conn:
+                self._token = (await tokens.create(conn, "journey"))[1]
         return self._token
 
     async def _start(self, arguments: list[str], settings: dict[str, Any], host: Host | None) -> Process:

@@ -2,24 +2,22 @@
 
 Each job appends what it does to the ledger that MAINSPRING_TEST_LEDGER names, one fsynced line at a time. A run is
 seen by its lines: `start`, a `beat` every now and then, and `effect` at its end. Commands do the same, and know
-no token. As a program this module is that command:
-    python -m tests.journey.network_app LEDGER SECONDS
+no token: tests/journey/network_command.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from pathlib import Path
 
-from mainspring import App, current_task
+from mainspring import App, current_task, current_tasks
+from tests.journey.network_command import BEAT
 from tests.ledger import Ledger
 
 LEDGER = "MAINSPRING_TEST_LEDGER"
-BEAT = 0.05  # seconds
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,6 +42,21 @@ def make_app(dsn: str | None = None) -> App:
     async def work(wait: float = 0.0) -> None:
         await last(wait)
 
+    @app.job(chunk=10, chunk_wait="100ms", retries=10, retry_delay="10ms")
+    async def load(waits: list[float]) -> None:
+        """One call for several tasks: each is seen by its lines."""
+
+        def note_all(event: str) -> None:
+            for task in current_tasks():
+                ledger.write(event, task.id, task.attempt, task.token)
+
+        note_all("start")
+        until = time.monotonic() + max(waits)
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, BEAT))
+            note_all("beat")
+        note_all("effect")
+
     @app.job(requires={"full": "yes"})
     async def hog(wait: float) -> None:
         """For an agent that is to be full."""
@@ -61,26 +74,10 @@ def make_app(dsn: str | None = None) -> App:
 
     # A clean environment finds neither our modules nor theirs.
     paths = os.pathsep.join(dict.fromkeys([str(ROOT), *(entry for entry in sys.path if entry)]))
-    program = [sys.executable, "-m", "tests.journey.network_app", path]
+    program = [sys.executable, "-m", "tests.journey.network_command", path]
     for name, seconds in (("command", "2"), ("stay", "86400")):
         app.command(name, [*program, seconds], env={"PYTHONPATH": paths}, retries=10, retry_delay="10ms", grace="1s")
     return app
 
 
-def command(path: str, seconds: float) -> None:
-    """Write lines for so long; a SIGTERM ends it without an effect."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    ledger = Ledger(path)
-    task, attempt = int(os.environ["MAINSPRING_TASK_ID"]), int(os.environ["MAINSPRING_ATTEMPT"])
-    ledger.write("start", task, attempt, 0)
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, BEAT))
-        ledger.write("beat", task, attempt, 0)
-    ledger.write("effect", task, attempt, 0)
-
-
-if __name__ == "__main__":
-    command(sys.argv[1], float(sys.argv[2]))
-else:
-    app = make_app()
+app = make_app()

@@ -58,10 +58,11 @@ class Page:
 def clone(directory: Path) -> dict[str, str]:
     """Make `directory` look like a clone after `make setup`; returns the environment of a fresh login.
 
-    Nothing of it is on the PATH. Only the place of the data differs from what a reader has.
+    Nothing of it is on the PATH. Only the place of the data differs from what a reader has, and the port, where other
+    processes of the run listen too.
     """
     (directory / ".venv").symlink_to(sys.prefix)
-    return {"PATH": os.defpath, "HOME": str(directory)}
+    return {"PATH": os.defpath, "HOME": str(directory), "MAINSPRING_LISTEN": "127.0.0.1:0"}
 
 
 def run(*blocks: Block, directory: Path, environment: dict[str, str], timeout: float = 60.0) -> str:
@@ -86,15 +87,3 @@ def run(*blocks: Block, directory: Path, environment: dict[str, str], timeout: f
             raise AssertionError(shell.communicate()) from None
     assert shell.returncode == 0, complaints
     return said
-
-
-def type_check(directory: Path, *names: str) -> None:
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(directory / "cache"), *names],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout

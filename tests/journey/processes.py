@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import queue
@@ -11,15 +12,41 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import IO, Any
+
+import psycopg
+
+from mainspring.cli.main import main
+from mainspring.model.tasks.states import TaskState
+from tests.conftest import pause
 
 DEADLINE = 30.0  # seconds: for what takes milliseconds on a quiet machine
 
 
+# Commands that ask the database once and end. That they work as processes is in tests/cli/test_main.py.
+_QUICK = (
+    *(("job", "create"), ("token", "create"), ("task", "submit"), ("task", "show"), ("stats", "--json")),
+    *(("task", verb) for verb in ("pause", "resume", "cancel", "kill")),
+)
+
+
 def mainspring(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command to its end; a quick one in this process, as a new one takes half a CPU second to import it."""
+    if not options and arguments[:2] in _QUICK and not {"--wait", "--data"} & set(arguments):
+        return _called(arguments)
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=DEADLINE, check=False, **options)
+
+
+def _called(arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return subprocess.CompletedProcess(command(*arguments), code, *texts)
 
 
 def command(*arguments: str) -> list[str]:
@@ -102,12 +129,28 @@ def running(*arguments: str, **options: Any) -> Iterator[Running]:
 
 def until(condition: Callable[[], Any]) -> Any:
     """Look until it is true, and return it."""
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < DEADLINE:
         if found := condition():
             return found
-        time.sleep(0.02)
+        time.sleep(pause(waited))
     raise AssertionError("it did not come true")
+
+
+def state_of(task: str, dsn: str) -> str:
+    """By the database itself: a command that is run until it says so takes the time of what is waited for."""
+    query = """
+        select state from mainspring.task where id = %(id)s
+        union all select state from mainspring.task_history where id = %(id)s
+    """
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        row = conn.execute(query, {"id": int(task)}).fetchone()
+    assert row is not None, f"there is no task {task}"
+    return TaskState(row[0]).label
+
+
+def until_state(task: str, state: str, dsn: str) -> None:
+    until(lambda: state_of(task, dsn) == state)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.postgres.migrate import migrate
 from mainspring.store.tasks import partitions
-from tests.api.serving import streaming
+from tests.api.serving import Stream, streaming
 from tests.api.test_output import END, write
 from tests.conftest import Eventually
 from tests.journey.processes import Running, running
@@ -164,6 +164,74 @@ async def test_output_is_followed_across_kills_of_the_server_and_of_postgresql(s
                 await hearing
         await conn.close()
     assert follower.seen == [f"line {number}" for number in range(1, 6)]
+
+
+async def submit(caller: httpx2.AsyncClient) -> int:
+    answer = await caller.post("/tasks", json={"job": "hello"})
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["id"])
+
+
+async def until_told(stream: Stream, id: int) -> tuple[list[int], str | None]:
+    """The tasks that are told up to this one, and the cursor behind it. A `resync` is no such event."""
+    found: list[int] = []
+    while id not in found:
+        told = await stream.until("tasks")
+        found += [task["id"] for task in told.data["changed"]]
+    return found, told.id
+
+
+async def test_events_go_on_at_another_server_after_a_kill_and_none_is_missing(dsn: str, conn: Connection) -> None:
+    secret = await prepare(conn)
+    with api_server(dsn, what="api") as (first, port), api_server(dsn, what="api") as (_, other_port):
+        async with (
+            client(port, secret) as caller,
+            client(other_port, secret) as other,
+            streaming(other, "/events?topics=tasks") as beside,  # it samples, so it knows what comes
+        ):
+            await beside.until("ready")
+            async with streaming(caller, "/events?topics=tasks") as stream:
+                await stream.until("ready")
+                before = await submit(other)
+                told, cursor = await until_told(stream, before)
+                assert told == [before]
+                kill(first)
+            assert cursor is not None
+            missed = [await submit(other) for _ in range(3)]
+            await until_told(beside, missed[-1])
+            async with streaming(other, "/events?topics=tasks", Last_Event_ID=cursor) as stream:
+                after = await submit(other)
+                told, _ = await until_told(stream, after)
+                # The servers sample at moments of their own: the last one that was told may be told again.
+                assert sorted(set(told) - {before}) == [*missed, after], "those since the last event"
+
+
+async def test_events_after_a_kill_of_the_only_server_begin_with_a_resync(dsn: str, conn: Connection) -> None:
+    secret = await prepare(conn)
+    with api_server(dsn, what="api") as (process, port):
+        async with client(port, secret) as caller:
+            task = await submit(caller)
+            async with (
+                streaming(caller, "/events?topics=tasks") as stream,
+                streaming(caller, f"/tasks/{task}/events") as followed,
+            ):
+                await stream.until("ready")
+                known = await followed.until("task")
+                _, cursor = await until_told(stream, await submit(caller))
+                kill(process)
+    await conn.fetchval("select mainspring.enqueue('hello')")  # nobody is there to notice
+    assert (cursor, known.id) != (None, None)
+    with api_server(dsn, what="api") as (_, port):
+        async with client(port, secret) as caller:
+            async with streaming(caller, "/events?topics=tasks", Last_Event_ID=str(cursor)) as stream:
+                assert (await stream.until("resync")).data == {"topics": ["tasks"]}
+                told, _ = await until_told(stream, last := await submit(caller))
+                assert told == [last]
+            async with streaming(caller, f"/tasks/{task}/events", Last_Event_ID=str(known.id)) as followed:
+                assert (await caller.post(f"/tasks/{task}/cancel")).status_code == 202
+                told_next = await followed.until("task")
+                assert told_next.data["state"] == "cancelled", "the state that it knew is not told again"
+                assert [one.name for one in await followed.rest()] == ["bye"]
 
 
 async def assert_unavailable(port: int, secret: str) -> None:

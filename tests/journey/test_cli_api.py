@@ -31,6 +31,7 @@ def anywhere(dsn: str) -> dict[str, str]:
     return {name: value for name, value in environment(MAINSPRING_DSN=dsn).items() if name != "MAINSPRING_LISTEN"}
 
 
+@pytest.mark.usefixtures("default_ports")
 def test_a_second_up_takes_the_next_port_and_says_which(dsn: str) -> None:
     with running("up", "--json", env=anywhere(dsn)) as first, running("up", "--json", env=anywhere(dsn)) as second:
         urls = {up.ready()["url"] for up in (first, second)}

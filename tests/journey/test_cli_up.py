@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.processes import environment, mainspring, running, until
+from tests.journey.processes import environment, mainspring, running, state_of, until_state
 
 
 @pytest.fixture
@@ -22,11 +22,6 @@ def data_directory() -> Iterator[Path]:
     directory.chmod(0o711)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
-
-
-def _state(id: str, dsn: str) -> str:
-    state: str = json.loads(mainspring("task", "show", id, "--dsn", dsn, "--json").stdout)["state"]
-    return state
 
 
 def test_from_nothing_to_the_output_of_a_first_task(dsn: str) -> None:
@@ -90,13 +85,13 @@ def test_stopping_waits_for_what_runs(dsn: str, tmp_path: Path) -> None:
         up.ready()
         mainspring("job", "create", "slow", "--dsn", dsn, "--shell", "--", f"until [ -e {go} ]; do sleep 0.02; done")
         mainspring("task", "submit", "slow", "--dsn", dsn)
-        until(lambda: _state("1", dsn) == "running")
+        until_state("1", "running", dsn)
         up.signal(signal.SIGTERM)
         up.until_told("stopping; 1 task still runs")
         assert up.child.poll() is None
         go.touch()
         assert up.end() == 0
-    assert _state("1", dsn) == "succeeded"
+    assert state_of("1", dsn) == "succeeded"
 
 
 def test_a_second_signal_stops_what_runs_and_costs_it_no_attempt(dsn: str) -> None:
@@ -105,7 +100,7 @@ def test_a_second_signal_stops_what_runs_and_costs_it_no_attempt(dsn: str) -> No
         up.ready()
         mainspring("job", "create", "long", "--dsn", dsn, "--", "sleep", "600")
         mainspring("task", "submit", "long", "--dsn", dsn)
-        until(lambda: _state("1", dsn) == "running")
+        until_state("1", "running", dsn)
         up.signal(signal.SIGINT)
         up.until_told("stopping; 1 task still runs")
         up.signal(signal.SIGINT)
@@ -119,10 +114,10 @@ def test_a_running_task_is_cancelled(dsn: str) -> None:
         up.ready()
         mainspring("job", "create", "long", "--dsn", dsn, "--", "sleep", "600")
         mainspring("task", "submit", "long", "--dsn", dsn)
-        until(lambda: _state("1", dsn) == "running")
+        until_state("1", "running", dsn)
         assert mainspring("task", "cancel", "1", "--dsn", dsn).stdout == "1\tstop requested\n"
         assert mainspring("task", "wait", "1", "--dsn", dsn).returncode == 7
-        assert _state("1", dsn) == "cancelled"
+        assert state_of("1", dsn) == "cancelled"
 
 
 def test_a_password_is_never_shown(dsn: str) -> None:

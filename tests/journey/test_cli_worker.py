@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.journey.processes import mainspring, running, until
+from tests.journey.processes import mainspring, running, until, until_state
 
 SHOP = """
 import logging
@@ -63,7 +63,7 @@ def test_a_thread_that_cannot_be_stopped_does_not_keep_the_process(dsn: str, tmp
     with running("worker", "shop:app", "--json", "--dsn", dsn, cwd=tmp_path) as worker:
         worker.ready()
         mainspring("task", "submit", "hang", "--dsn", dsn)
-        until(lambda: "\trunning\n" in mainspring("task", "show", "1", "--dsn", dsn).stdout)
+        until_state("1", "running", dsn)
         worker.signal(signal.SIGTERM)
         worker.until_told("stopping; 1 task still runs")
         worker.signal(signal.SIGTERM)
@@ -109,7 +109,7 @@ def test_a_worker_that_reloads_follows_the_edits_of_its_application(dsn: str, tm
 
     def started(name: str) -> str:
         slow = mainspring("task", "submit", "slow", "--arg", f"until={name}", "--dsn", dsn).stdout.strip()
-        until(lambda: "\trunning\n" in mainspring("task", "show", slow, "--dsn", dsn).stdout)
+        until_state(slow, "running", dsn)
         return slow
 
     arguments = ("worker", "shop:app", "--reload", "--json", "--dsn", dsn)

@@ -30,7 +30,7 @@ STORE = (
     "tasks/test_partitions",
     "tasks/test_transitions",
 )
-SDK = ("test_submit", "test_drivers", "test_once")
+SDK = ("test_submit",)
 PART = [*(f"tests/store/{name}.py" for name in STORE), *(f"tests/sdk/{name}.py" for name in SDK)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.pages import Page, clone, run, type_check
+from tests.journey.pages import Page, clone, run
 
 PAGE = Page("docs/how-to/fastapi.md")
 RUNNING, TESTING = PAGE.of("bash")
@@ -48,10 +48,6 @@ def test_the_shop_takes_an_order_and_sends_its_receipt(project: Path, server_dir
 def test_its_own_tests_pass(project: Path, server_directory: Path) -> None:
     said = run(TESTING, directory=project, environment=environment(project, server_directory), timeout=120)
     assert "2 passed" in said
-
-
-def test_it_passes_a_strict_type_check(project: Path) -> None:
-    type_check(project, "shop", "tests")
 
 
 def test_there_is_no_block_that_is_not_run() -> None:

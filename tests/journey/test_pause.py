@@ -7,23 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.processes import mainspring, running, until
+from tests.journey.processes import mainspring, running, until, until_state
 
 
-def state_of(pid: str) -> str:
+def process_state(pid: str) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def status(id: str, dsn: str) -> dict[str, object]:
-    shown: dict[str, object] = json.loads(mainspring("task", "show", id, "--dsn", dsn, "--json").stdout)
-    return shown
 
 
 def started(dsn: str, pid_file: Path) -> str:
     """Submit the command, and give the number of its process once it runs."""
-    mainspring("job", "create", "long", "--dsn", dsn, "--shell", "--", f"echo $$ > {pid_file}; while :; do :; done")
+    mainspring("job", "create", "long", "--dsn", dsn, "--shell", "--", f"echo $$ > {pid_file}; exec sleep 600")
     mainspring("task", "submit", "long", "--dsn", dsn)
-    until(lambda: status("1", dsn)["state"] == "running" and pid_file.exists() and bool(pid_file.read_text()))
+    until_state("1", "running", dsn)
+    until(lambda: pid_file.exists() and pid_file.read_text())
     return pid_file.read_text().strip()
 
 
@@ -32,13 +28,13 @@ def test_a_paused_command_stands_still_until_it_is_resumed(dsn: str, tmp_path: P
         up.ready()
         pid = started(dsn, tmp_path / "pid")
         assert mainspring("task", "pause", "1", "--dsn", dsn).returncode == 0
-        until(lambda: state_of(pid) == "T")
-        shown = status("1", dsn)
+        until(lambda: process_state(pid) == "T")
+        shown = json.loads(mainspring("task", "show", "1", "--dsn", dsn, "--json").stdout)
         assert (shown["state"], shown["paused_at"] is not None) == ("running", True)
         assert mainspring("task", "resume", "1", "--dsn", dsn).returncode == 0
-        until(lambda: state_of(pid) != "T")
+        until(lambda: process_state(pid) != "T")
         mainspring("task", "kill", "1", "--dsn", dsn)
-        until(lambda: status("1", dsn)["state"] == "cancelled")
+        until_state("1", "cancelled", dsn)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
@@ -47,7 +43,7 @@ def test_a_command_that_stands_still_can_be_ended(dsn: str, tmp_path: Path, verb
         up.ready()
         pid = started(dsn, tmp_path / "pid")
         mainspring("task", "pause", "1", "--dsn", dsn)
-        until(lambda: state_of(pid) == "T")
+        until(lambda: process_state(pid) == "T")
         mainspring("task", verb, "1", "--dsn", dsn)
-        until(lambda: status("1", dsn)["state"] == "cancelled")
+        until_state("1", "cancelled", dsn)
         assert not Path(f"/proc/{pid}").exists()

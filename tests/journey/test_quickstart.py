@@ -29,7 +29,9 @@ def test_the_commands_run_as_shown(place: dict[str, str], tmp_path: Path) -> Non
     assert re.search(r"task \d+ fired at .*, [0-9.]+ ms late", said), "explain"
 
 
+@pytest.mark.usefixtures("default_ports")
 def test_the_machines_run_as_shown(place: dict[str, str], tmp_path: Path) -> None:
+    del place["MAINSPRING_LISTEN"]  # the page names the ports
     said = run(ON_THE_PATH, MACHINES, directory=tmp_path, environment=place)
     report = json.loads(next(line for line in said.splitlines() if "spread_ms" in line))
     assert (report["agents"], report["succeeded"]) == (2, 2)

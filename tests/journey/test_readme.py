@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.pages import ROOT, Page, clone, run, type_check
+from tests.journey.pages import ROOT, Page, clone, run
 
 README = Page("README.md")
 (FILE,) = README.of("python")
@@ -27,11 +27,6 @@ def test_the_application_runs_as_shown(place: dict[str, str], tmp_path: Path) ->
 def test_a_task_is_submitted_over_http_as_shown(place: dict[str, str], tmp_path: Path) -> None:
     said = run(ON_THE_PATH, OVER_HTTP, directory=tmp_path, environment=place)
     assert '"state":"succeeded","created":true' in said
-
-
-def test_the_application_passes_a_strict_type_check(tmp_path: Path) -> None:
-    FILE.save(tmp_path)
-    type_check(tmp_path, "shop.py")
 
 
 def test_there_is_no_block_that_nobody_runs() -> None:

@@ -22,12 +22,12 @@ async def test_a_token_lets_agents_in_until_it_is_revoked(conn: Connection) -> N
     made = await access.create_token(conn, ACTOR, "rack-7", expires="1h", once=True)
     assert made.token is not None
     assert await tokens.check(conn, made.token) == made.id
-    [listed] = await access.list_tokens(conn, ACTOR)
+    [listed] = (await access.list_tokens(conn, ACTOR)).items
     assert (listed.id, listed.name, listed.once, listed.revoked_at) == (made.id, "rack-7", True, None)
     assert made.token not in str(listed), "the secret is never told again"
     await access.revoke_token(conn, ACTOR, made.id)
     assert await tokens.check(conn, made.token) is None
-    assert (await access.list_tokens(conn, ACTOR))[0].revoked_at is not None
+    assert ((await access.list_tokens(conn, ACTOR)).items)[0].revoked_at is not None
 
 
 async def test_a_token_of_a_program_has_what_it_was_made_with(conn: Connection) -> None:
@@ -65,7 +65,7 @@ async def test_what_is_wrong_with_a_token_is_refused(conn: Connection, field: st
     with pytest.raises(ValidationError) as raised:
         await access.create_token(conn, ACTOR, given.pop("name", "ci"), **given)
     assert raised.value.field == field
-    assert await access.list_tokens(conn, ACTOR) == []
+    assert (await access.list_tokens(conn, ACTOR)).items == []
 
 
 async def test_a_token_that_is_not_there_cannot_be_revoked(conn: Connection) -> None:
@@ -101,14 +101,14 @@ async def test_a_narrow_admin_hands_out_nothing_beyond_its_jobs(conn: Connection
     if role not in (Role.AGENT, Role.METRICS):
         with pytest.raises(Forbidden, match="admin of report"):
             await access.create_login(conn, NARROW, role=role, jobs=jobs)
-    assert await access.list_tokens(conn, ACTOR) == []
+    assert (await access.list_tokens(conn, ACTOR)).items == []
 
 
 async def test_a_narrow_admin_sees_and_ends_only_what_is_within_its_jobs(conn: Connection) -> None:
     wide = await access.create_token(conn, ACTOR, "wide", role=Role.VIEWER)
     rack = await access.create_token(conn, ACTOR, "rack")
     own = await access.create_token(conn, NARROW, "own", role=Role.ADMIN, jobs=["report-*"])
-    assert [token.id for token in await access.list_tokens(conn, NARROW)] == [own.id]
+    assert [token.id for token in (await access.list_tokens(conn, NARROW)).items] == [own.id]
     for other in (wide, rack):
         with pytest.raises(TokenNotFound):
             await access.revoke_token(conn, NARROW, other.id)
@@ -116,11 +116,14 @@ async def test_a_narrow_admin_sees_and_ends_only_what_is_within_its_jobs(conn: C
     await access.revoke_token(conn, NARROW, own.id)
     for maker in (ACTOR, NARROW):
         await access.exchange_login(conn, NOBODY, code=(await access.create_login(conn, maker)).code)
-    everybody, [mine] = await access.list_sessions(conn, ACTOR), await access.list_sessions(conn, NARROW)
+    everybody, [mine] = (
+        (await access.list_sessions(conn, ACTOR)).items,
+        (await access.list_sessions(conn, NARROW)).items,
+    )
     other_session = next(session for session in everybody if session.id != mine.id)
     with pytest.raises(NotFound):
         await access.revoke_session(conn, NARROW, other_session.id)
-    assert len(await access.list_sessions(conn, ACTOR)) == 2
+    assert len((await access.list_sessions(conn, ACTOR)).items) == 2
     await access.revoke_session(conn, NARROW, mine.id)
     with pytest.raises(Forbidden, match="all jobs"):
         await access.list_audit(conn, NARROW)
@@ -160,7 +163,7 @@ async def test_a_token_opens_a_session_that_ends_with_it(conn: Connection) -> No
 async def test_a_wrong_code_or_token_opens_nothing(conn: Connection, given: dict[str, str]) -> None:
     with pytest.raises(Unauthorized):
         await access.exchange_login(conn, NOBODY, **given)
-    assert await access.list_sessions(conn, ACTOR) == []
+    assert (await access.list_sessions(conn, ACTOR)).items == []
 
 
 @pytest.mark.parametrize("given", [{}, {"code": "x", "token": "y"}])

@@ -16,10 +16,24 @@ from tests.operations.conftest import add_agent, echo
 
 from mainspring import operations
 from mainspring.model.access.actors import Actor, Role
+from mainspring.model.flows.rules import NewRule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import access, backfill, calendars, daemons, fleet, jobs, schedules, settings, tasks
+from mainspring.operations import (
+    access,
+    backfill,
+    calendars,
+    daemons,
+    fleet,
+    holds,
+    jobs,
+    rules,
+    schedules,
+    settings,
+    skips,
+    tasks,
+)
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
 
@@ -43,11 +57,14 @@ class World(msgspec.Struct):
             spec = ScheduleSpec(job="hello", every="1h", enabled=enabled)
             await schedules.put(self.conn, ALICE, name, spec)
         await calendars.put(self.conn, ALICE, "holidays", ["12-25"])
+        await rules.put(self.conn, ALICE, "first", NewRule(priority="low"))
         for name, enabled in (("up", True), ("down", False)):
             await daemons.put(self.conn, ALICE, name, SERVER, enabled=enabled)
         await add_agent(self.conn)
         await add_agent(self.conn, "drained", 8)
         await fleet.drain(self.conn, ALICE, "drained")
+        await holds.hold_job(self.conn, ALICE, "idle")
+        await holds.hold(self.conn, ALICE)
         self.token = (await access.create_token(self.conn, ALICE, "ci", role=Role.VIEWER)).id
         code = (await access.create_login(self.conn, ALICE)).code
         self.session = (await access.exchange_login(self.conn, ALICE, code=code)).session.id
@@ -101,9 +118,13 @@ CHANGES: dict[str, Prepared] = {
     "schedule.disable": on(schedules.disable, "nightly"),
     "schedule.delete": on(schedules.delete, "nightly"),
     "schedule.run": on(schedules.run, "nightly"),
+    "schedule.skip": on(skips.skip, "nightly", next=2, note="release"),
+    "schedule.unskip": lambda world: _skipped(world),
     "schedule.backfill": on(fill),
     "calendar.put": on(calendars.put, "holidays", ["12-25", "12-26"]),
     "calendar.delete": on(calendars.delete, "holidays"),
+    "rule.put": on(rules.put, "urgent", NewRule(priority="high")),
+    "rule.delete": on(rules.delete, "first"),
     "daemon.create": on(daemons.put, "idle", echo()),
     "daemon.start": on(daemons.start, "down"),
     "daemon.stop": on(daemons.stop, "up"),
@@ -112,8 +133,13 @@ CHANGES: dict[str, Prepared] = {
     "daemon.delete": on(daemons.delete, "up"),
     "agent.drain": on(fleet.drain, "eve"),
     "agent.undrain": on(fleet.undrain, "drained"),
-    "setting.change": on(settings.edit, placement="least_tasks"),
+    "job.hold": on(holds.hold_job, "hello", note="for a while"),
+    "job.release": on(holds.release_job, "idle"),
+    "cluster.hold": on(holds.hold, skip=True),
+    "cluster.release": on(holds.release),
+    "setting.change": on(settings.edit, {"placement": "least_tasks"}),
     "task.cancel": on(tasks.cancel, task=World.running, kill=True),
+    "task.skip": on(tasks.skip, task=lambda world: world.make_task(), note="release"),
     "task.pause": on(tasks.pause, task=World.running),
     "task.resume": on(tasks.resume, task=paused),
     "task.restart": on(tasks.restart, task=World.running),
@@ -132,6 +158,11 @@ CHANGES: dict[str, Prepared] = {
 async def _logout(world: World) -> Callable[[], Awaitable[Any]]:
     actor = msgspec.structs.replace(ALICE, session=world.session)
     return lambda: access.logout(world.conn, actor)
+
+
+async def _skipped(world: World) -> Callable[[], Awaitable[Any]]:
+    await skips.skip(world.conn, ALICE, "nightly", next=2)
+    return lambda: skips.unskip(world.conn, ALICE, "nightly")
 
 
 async def _revoke_role(world: World) -> Callable[[], Awaitable[Any]]:
@@ -201,21 +232,49 @@ async def last_entry(conn: Connection) -> int:
 # An operation that is in neither list is one that nobody has thought about.
 READS = {
     "access": {"list_tokens", "list_sessions", "list_audit", "who"},
+    "alerting.scaling": {"wanted_agents"},
+    "autoscale": {"autoscale"},
     "calendars": {"listing", "show"},
-    "cluster": {"servers", "server", "segments", "moves", "stats", "figures", "queues"},
+    "rules": {"listing", "show", "explain"},
+    "batches": {"listing", "show", "check"},
+    "flows": {"submit", "of_task", "of_batch"},  # as tasks: each says itself who submitted it
+    "cluster": {
+        "servers",
+        "server",
+        "segments",
+        "moves",
+        "stats",
+        "figures",
+        "job_figures",
+        "punctuality",
+        "queues",
+        "postgresql",
+    },
     "daemons": {"listing", "show"},
-    "fleet": {"listing", "show", "armed"},
+    "fleet": {"listing", "show", "armed", "armed_fleet", "sessions"},
     "health": {"health"},
     "jobs": {"listing", "find"},
     "output": {"read", "resolve"},
-    "schedules": {"listing", "show", "find"},
+    "schedules": {"listing", "count", "show", "find"},
+    "failing": {"failing"},
     "planning.timeline": {"show"},
-    "planning.forecast": {"forecast"},
-    "planning.plan_times": {"explain", "check", "fires", "next_times", "preview"},
+    "planning.coming": {"next_fires", "missed", "strips"},
+    "planning.forecast": {"forecast", "count"},
+    "planning.herds": {"cell", "spread"},
+    "planning.fired": {"fired"},
+    "planning.sources": {"sources", "read"},
+    "planning.plan_times": {"explain", "check", "fires", "next_times", "preview", "slo"},
+    "alerting.alert_rules": {"kinds", "listing", "show", "evaluate"},
+    "alerting.alerts": {"listing", "show", "list_deliveries", "show_delivery"},
+    "alerting.channels": {"listing", "show"},
+    "alerting.mutes": {"listing"},
     "planning.schedule_views": {"last_fires"},
-    "requests.new_tasks": {"submit", "submit_each", "answer", "checked_beside"},
+    "requests.new_tasks": {"submit", "submit_each", "answer", "checked_beside", "check_agents", "check_relations"},
     "requests.task_filters": {"resolve", "check_reach"},
     "parts.by_name": {"page"},
+    "parts.task_detail": {"detail"},
+    "parts.workload": {"read"},
+    "holds": {"show", "view"},
     "settings": {"show"},
     "tasks": {
         "submit",
@@ -224,8 +283,10 @@ READS = {
         "count",
         "show",
         "status",
+        "attempts",
+        "children",
     },  # a task says itself who submitted it, and when
-    "waiting": {"wait"},
+    "waiting": {"wait", "wait_for_batch"},
 }
 AUDITED = {
     "access": {
@@ -233,13 +294,20 @@ AUDITED = {
         *("grant_role", "revoke_role"),
     },
     "calendars": {"put", "delete"},
+    "rules": {"put", "delete"},
+    "batches": {"create", "close", "cancel", "retry"},
+    "alerting.alert_rules": {"put", "edit", "delete"},
+    "alerting.channels": {"put", "edit", "delete", "send_test"},
+    "alerting.mutes": {"create", "delete"},
     "daemons": {"put", "delete", "start", "stop", "scale", "restart"},
     "planning.backfill": {"step"},
+    "planning.skips": {"skip", "unskip"},
     "fleet": {"drain", "undrain"},
+    "holds": {"hold_job", "hold", "release_job", "release"},
     "settings": {"edit"},
     "jobs": {"put", "edit", "delete", "show"},
     "schedules": {"put", "edit", "enable", "disable", "delete", "run", "act"},
-    "tasks": {"cancel", "pause", "resume", "restart", "retry", "change", "act"},
+    "tasks": {"cancel", "skip", "pause", "resume", "restart", "retry", "change", "act"},
 }
 
 
@@ -278,4 +346,5 @@ async def test_the_audit_tells_old_and_new_and_no_secret(world: World) -> None:
     assert {name: (change.old, change.new) for name, change in entry.changes.items()} == {
         "run.env": (None, {"TOKEN": "***", "REGION": "eu"}),
         "retry.retries": (0, 2),
+        "retries_by_default": (True, None),
     }

@@ -16,6 +16,7 @@ from mainspring.model.figures.buckets import DURATION, LATENESS, empty
 from mainspring.model.figures.counts import Counts
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations import cluster
+from mainspring.operations import jobs as jobs_operations
 from mainspring.operations.cluster import Step
 from mainspring.store.figures import queues, rollups
 from mainspring.store.figures.queues import Queues
@@ -129,3 +130,63 @@ async def test_no_figure_reads_the_history(conn: Connection, dsn: str) -> None:
         await other.close()
     finally:
         await conn.execute(f"drop owned by {role}; drop role {role}")
+
+
+async def test_a_job_says_how_its_tasks_ended_last(conn: Connection, counted: None) -> None:
+    async def last(name: str) -> Any:
+        [view] = (await jobs_operations.listing(conn, ACTOR, name=[name])).items
+        assert (await jobs_operations.show(conn, ACTOR, name)).last_ended == view.last_ended
+        return view.last_ended
+
+    found = await last("shop.mail")
+    assert (found.within, found.outcomes) == (60.0, {"succeeded": 3})
+    job = await conn.fetchval("select id from mainspring.job where name = 'shop.mail'")
+    later = int(found.at.timestamp()) + 60
+    counts = Counts(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None, None, None)
+    await rollups.write(
+        conn,
+        [
+            Rollup(later, UUID(int=1), job, TaskState.FAILED, False, counts),
+            Rollup(later, UUID(int=2), job, TaskState.FAILED, False, counts),
+            Rollup(later, UUID(int=2), job, TaskState.SUCCEEDED, False, counts),
+            Rollup(later + 60, UUID(int=2), job, TaskState.FAILED, True, counts),
+        ],
+    )
+    found = await last("shop.mail")
+    assert found.at.timestamp() == later, "what ran again has not ended"
+    assert found.outcomes == {"succeeded": 1, "failed": 2}
+    await jobs.register(conn, {"shop.new": echo()})
+    assert await last("shop.new") is None
+
+
+async def test_of_what_ended_days_ago_the_hour_is_known(conn: Connection) -> None:
+    await jobs.register(conn, {"old": echo()})
+    await conn.execute(
+        """insert into mainspring.figure_hour
+               (hour, duration_sum, planned_sum, due_sum, job_id, count, duration_max, planned_max, due_max, outcome,
+                again)
+           select '2026-01-05 09:00Z', 0, 0, 0, id, 7, 0, 0, 0, 11, false from mainspring.job where name = 'old'"""
+    )
+    [view] = (await jobs_operations.listing(conn, ACTOR, name=["old"])).items
+    assert view.last_ended is not None
+    assert (view.last_ended.within, view.last_ended.outcomes) == (3600.0, {"failed": 7})
+    assert view.last_ended.at == datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+
+async def test_figures_of_a_schedule_are_refused_with_what_to_ask_for(conn: Connection) -> None:
+    with pytest.raises(ValidationError, match="by job, not by schedule"):
+        await cluster.figures(conn, ACTOR, schedule="nightly")
+
+
+@pytest.mark.usefixtures("counted")
+async def test_the_last_hour_of_some_jobs(conn: Connection) -> None:
+    found = await cluster.job_figures(conn, ACTOR, job=["shop.mail", "bank.pay", "no-such-job"])
+    assert [(one.job, one.ended, one.retried) for one in found] == [
+        ("bank.pay", {"succeeded": 5}, 0),
+        ("shop.mail", {"succeeded": 3}, 0),
+    ]
+    assert all(one.duration is not None and one.duration.max == 0.5 for one in found)
+    assert [one.job for one in await cluster.job_figures(conn, NARROW, job=["shop.mail", "bank.pay"])] == ["shop.mail"]
+    for names in ([], ["job"] * 101):
+        with pytest.raises(ValidationError, match="give 1 to 100"):
+            await cluster.job_figures(conn, ACTOR, job=names)

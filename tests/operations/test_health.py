@@ -21,7 +21,7 @@ from mainspring.store.tasks import jobs
 
 CODES = {
     "store_unavailable", "schema_mismatch", "no_server", "no_leader", "segments_unowned", "no_agents", "unrunnable",
-    "backing_up", "clock_skew", "maintenance_failing",
+    "backing_up", "queue_full", "clock_skew", "maintenance_failing", "alerts_undelivered", "held",
 }  # fmt: skip
 
 
@@ -62,6 +62,13 @@ async def unrunnable_task(conn: Connection, _: MakeTask) -> None:
     await conn.execute("update mainspring.task set run_at = now() - interval '6 s' where id = $1", id)
 
 
+async def full_queue(conn: Connection, _: MakeTask) -> None:
+    await jobs.register(conn, {"small": echo(max_queued=2)})
+    await conn.execute(
+        "insert into mainspring.queue_bound select id, 2, 1, mainspring.now() from mainspring.job where name = 'small'"
+    )
+
+
 def sql(statement: str) -> Callable[[Connection, MakeTask], Awaitable[object]]:
     return lambda conn, _: conn.execute(statement)
 
@@ -95,14 +102,28 @@ PROVOKED: list[tuple[str, Status, str, Callable[[Connection, MakeTask], Awaitabl
     ("no_agents", Status.DEGRADED, "start one", sql("update mainspring.agent set ended_at = now()")),
     ("backing_up", Status.DEGRADED, "add agents", late_task),
     ("unrunnable", Status.DEGRADED, "no agent has gpu=yes", unrunnable_task),
+    ("queue_full", Status.DEGRADED, "wait as may (2)", full_queue),
     ("clock_skew", Status.DEGRADED, "agent eve (-2.5 s)", sql("update mainspring.agent set skew = -2.5")),
     ("maintenance_failing", Status.DEGRADED, "it is broken", failing_chore),
+    (
+        "alerts_undelivered",
+        Status.DEGRADED,
+        "did not reach ops: it answered 500",
+        sql("""insert into mainspring.alert_delivery (channel, message, created_at, next_try_at, last_error)
+               values ('ops', '{}', now() - interval '5 min', now(), 'it answered 500')"""),
+    ),
     (
         "maintenance_failing",
         Status.DEGRADED,
         "has not run",
         sql("""insert into mainspring.chore (name, last_at, last_seconds, last_rows)
                values ('analyze', now() - interval '11 min', 0, 0)"""),
+    ),
+    (
+        "held",
+        Status.DEGRADED,
+        "everything is held by alice (tonight)",
+        sql("insert into mainspring.hold (held_at, held_by, note, skips) values (now(), 'alice', 'tonight', false)"),
     ),
     (
         "schema_mismatch",
@@ -147,12 +168,22 @@ async def test_a_check_fails_alone_and_says_what_to_do(
     await provoke(conn, make_task)
     found = await health(conn, ACTOR)
     failed = {check.code: check for check in found.checks if check.status is not Status.HEALTHY}
-    alone = {code} if code != "no_server" else {"no_server", "segments_unowned"}  # a silent server serves nothing
+    # Without a server none leads, and a silent one serves nothing.
+    alone = {code} if code != "no_server" else {"no_server", "no_leader", "segments_unowned"}
     assert code in failed
     assert failed.keys() <= alone
     assert found.status is status
     assert failed[code].status is status
     assert says in failed[code].message
+
+
+async def test_without_a_server_nothing_is_said_to_be_well_that_needs_one(conn: Connection) -> None:
+    await make_healthy(conn)
+    await conn.execute("update mainspring.server set lease_until = now()")
+    found = {check.code: check for check in (await health(conn, ACTOR)).checks}
+    assert found["no_leader"].status is found["segments_unowned"].status is Status.DEGRADED
+    assert "none is active" in found["no_leader"].message
+    assert "100 of 100 segments" in found["segments_unowned"].message
 
 
 async def test_since_is_when_it_began(conn: Connection, make_task: MakeTask) -> None:

@@ -125,8 +125,8 @@ async def test_what_is_wrong_is_named_and_nothing_is_written(
 
 def test_members_that_are_not_known_are_refused() -> None:
     assert msgspec.convert({"job": "hello", "delay": "10m"}, NewTask).delay == "10m"
-    with pytest.raises(msgspec.ValidationError, match="expires"):
-        msgspec.convert({"job": "hello", "expires": 1}, NewTask)
+    with pytest.raises(msgspec.ValidationError, match="expire_in"):
+        msgspec.convert({"job": "hello", "expire_in": 1}, NewTask)
 
 
 # ── many at once ────────────────────────────────────────────────────────────────────────────────

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from tests.conftest import MakeTask, eventually
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, TaskNotFound
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations.output import Cursor, Interrupted, NewAttempt, follow
+from mainspring.operations.parts import output_readers
+from mainspring.operations.parts.output_readers import Alone, Together
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import tasks
+from mainspring.store.search import output_looks
+from mainspring.store.search.output_looks import Wanted
+from mainspring.store.tasks import partitions, tasks
 from mainspring.store.tasks.tasks import Piece
 
 AT = datetime(2026, 11, 15, 9, tzinfo=UTC)
@@ -65,8 +70,16 @@ async def record(conn: Connection, task: int, *given: Piece) -> None:
         )
 
 
+@pytest.fixture(params=[Alone, Together], autouse=True)
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers look alone, as those of the command line, or together, as those of a server."""
+    monkeypatch.setattr(Follower, "reader", request.param)
+
+
 class Follower:
     """Follows a task in the background."""
+
+    reader: type[Alone] | type[Together] = Alone
 
     def __init__(self, dsn: str, task: int, *, gap: float = 600.0) -> None:
         self.database = Database(dsn)
@@ -74,7 +87,7 @@ class Follower:
         self.following = asyncio.ensure_future(self._follow(task, gap))
 
     async def _follow(self, task: int, gap: float) -> None:
-        async for event in follow(self.database, task, wait=True, gap=gap):
+        async for event in follow(self.database, task, wait=True, gap=gap, reader=self.reader(self.database)):
             if isinstance(event, NewAttempt):
                 self.shown.append(f"(attempt {event.number} on agent {event.agent})")
             elif not isinstance(event, Interrupted):
@@ -195,3 +208,76 @@ async def test_a_patient_follower_waits_for_postgresql_from_the_start(
     following = follow(Unreachable(database), id, wait=True, patient=True, after=(5, 1))
     assert isinstance(await anext(following), Interrupted)
     assert await anext(following) == pieces(2)[0]
+
+
+async def test_output_of_days_ago_is_shown_whole_across_a_gap(conn: Connection, dsn: str, make_task: MakeTask) -> None:
+    """What was recorded long before a follower came is not left out because it has looked once."""
+    task = await make_task(TaskState.RUNNING, token=5)
+    day = datetime.now(UTC) - timedelta(days=3)
+    await partitions._make(conn, "output", day.date())
+    await record(conn, task, *pieces(1, 3))
+    await conn.execute("update mainspring.output set recorded_at = $1", day)
+    follower = Follower(dsn, task, gap=0.2)
+    await follower.has("5.1", "5.3")
+    await end(conn, task)
+    await asyncio.wait_for(follower.following, 10)
+    await follower.database.close()
+
+
+async def test_a_task_that_does_not_exist_has_no_output_to_follow(database: Database) -> None:
+    with pytest.raises(TaskNotFound):
+        await anext(follow(database, 99, wait=True, reader=Together(database)))
+
+
+async def test_one_attempt_is_followed_until_it_has_ended(
+    conn: Connection, database: Database, make_task: MakeTask
+) -> None:
+    task = await make_task(TaskState.RUNNING, token=9, session=7, attempt=2)
+    await record(conn, task, *pieces(1), *pieces(1, token=9))
+    wanted = [Wanted(task, 0, 0, 5), Wanted(task, 0, 0, 9), Wanted(task, 0, 0), Wanted(task + 1, 0, 0)]
+    first, second, both, none = await output_looks.look(conn, wanted, limit=10)
+    assert ([piece.token for piece in first.pieces], first.has_ended) == ([5], True)
+    assert ([piece.token for piece in second.pieces], second.has_ended) == ([5, 9], False)
+    assert ([piece.token for piece in both.pieces], both.has_ended) == ([5, 9], False)
+    assert (none.pieces, none.has_ended) == ([], True)
+    shown = [event async for event in follow(database, task, wait=True, only=5)]
+    assert shown == pieces(1)
+
+
+async def test_followers_that_have_caught_up_share_a_statement(
+    conn: Connection, database: Database, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [await make_task(TaskState.RUNNING, token=5) for _ in range(output_readers.AT_ONCE + 8)]
+    together = Together(database)
+    caught_up = await Alone(database).look(Wanted(made[0], 0, 0), 16, None)
+    asked: list[int] = []
+    look = output_looks.look
+
+    async def watched(conn: Connection, wanted: Sequence[Wanted], **how: Any) -> list[output_looks.Look]:
+        asked.append(len(wanted))
+        return await look(conn, wanted, **how)
+
+    monkeypatch.setattr(output_looks, "look", watched)
+    await record(conn, made[3], *pieces(1))
+    left = asyncio.ensure_future(together.look(Wanted(made[0], 0, 0), 16, caught_up))
+    others = [asyncio.ensure_future(together.look(Wanted(task, 0, 0), 16, caught_up)) for task in made]
+    await asyncio.sleep(0)
+    left.cancel()
+    found = await asyncio.gather(*others)
+    assert asked == [output_readers.AT_ONCE, 8]
+    assert [len(one.pieces) for one in found] == [int(task == made[3]) for task in made]
+    assert not any(one.has_ended for one in found)
+    await together.close()
+
+
+async def test_each_of_those_that_look_together_learns_that_postgresql_is_away(
+    database: Database, conn: Connection, make_task: MakeTask
+) -> None:
+    task = await make_task(TaskState.RUNNING, token=5)
+    caught_up = await Alone(database).look(Wanted(task, 0, 0), 16, None)
+    together = Together(Unreachable(database))
+    looks = [together.look(Wanted(task, 0, 0), 16, caught_up) for _ in range(3)]
+    found = await asyncio.gather(*looks, return_exceptions=True)
+    assert [type(one) for one in found] == [StoreUnavailable] * 3
+    assert (await together.look(Wanted(task, 0, 0), 16, caught_up)).pieces == []
+    await together.close()

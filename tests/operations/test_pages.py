@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -10,10 +11,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cluster import add_server
+from tests.operations.conftest import ACTOR, add_agent
 
 from mainspring.errors import BadCursor, ValidationError
-from mainspring.operations import pages
+from mainspring.model.access.actors import Actor, Role
+from mainspring.operations import access, cluster, fleet, pages
 from mainspring.operations.pages import Page
+from mainspring.store.postgres.database import Connection
 
 FILTERS: dict[str, Any] = {"list": "tasks", "job": ["report"], "since": datetime(2026, 11, 15, tzinfo=UTC)}
 Id = Annotated[int, msgspec.Meta(ge=1, lt=2**63)]
@@ -95,3 +100,75 @@ def test_a_page_has_a_next_one_if_more_was_found() -> None:
 def test_a_page_survives_json() -> None:
     page = Page([1, 2], "next", datetime(2026, 11, 15, tzinfo=UTC))
     assert msgspec.json.decode(msgspec.json.encode(page), type=Page[int]) == page
+
+
+# ── lists ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def agents(conn: Connection) -> None:
+    for number, name in enumerate(("b", "a", "b", "c", "é"), 1):
+        await add_agent(conn, name, number)
+
+
+async def servers(conn: Connection) -> None:
+    for number, (name, status) in enumerate((("b", "dead"), ("b", "active"), ("a", "active"), ("c", "stopped"))):
+        id = await add_server(conn, name)
+        await conn.execute(
+            "update mainspring.server set status = $2, started_at = started_at + $3 * interval '1 s' where id = $1",
+            *(id, status, number % 2),
+        )
+
+
+async def made_tokens(conn: Connection) -> None:
+    for number in range(5):
+        await access.create_token(conn, ACTOR, f"t{number}", role=Role.VIEWER, jobs=["a*"] if number % 2 else ["b"])
+
+
+async def made_sessions(conn: Connection) -> None:
+    for _ in range(5):
+        login = await access.create_login(conn, ACTOR)
+        await access.exchange_login(conn, ACTOR, code=login.code)
+
+
+Lists = Callable[..., Awaitable[Page[Any]]]
+LISTS: dict[str, tuple[Lists, Callable[[Connection], Awaitable[None]], dict[str, Any]]] = {
+    "agents": (fleet.listing, agents, {}),
+    "servers": (cluster.servers, servers, {"everything": True}),
+    "tokens": (access.list_tokens, made_tokens, {}),
+    "sessions": (access.list_sessions, made_sessions, {}),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_the_pages_of_a_list_are_the_whole_list(conn: Connection, name: str) -> None:
+    listing, fill, filters = LISTS[name]
+    await fill(conn)
+    whole = await listing(conn, ACTOR, limit=500, **filters)
+    assert len(whole.items) >= 4
+    assert whole.next is None
+
+    def places(items: list[Any]) -> list[Any]:
+        return [(getattr(one, "name", ""), getattr(one, "session", 0), getattr(one, "id", 0)) for one in items]
+
+    for limit in (1, 2, len(whole.items)):
+        found: list[Any] = []
+        cursor = None
+        while not found or cursor is not None:
+            page = await listing(conn, ACTOR, cursor=cursor, limit=limit, **filters)
+            assert len(page.items) <= limit
+            found += page.items
+            cursor = page.next
+        assert places(found) == places(whole.items)
+    with pytest.raises(BadCursor):
+        await listing(conn, ACTOR, cursor=pages.cursor({"list": "another"}, 1), **filters)
+    with pytest.raises(ValidationError, match="limit"):
+        await listing(conn, ACTOR, limit=501, **filters)
+
+
+async def test_a_narrowed_admin_gets_full_pages_of_the_tokens_that_it_reaches(conn: Connection) -> None:
+    await made_tokens(conn)
+    narrow = Actor("narrow", Role.ADMIN, jobs=("a*",))
+    page = await access.list_tokens(conn, narrow, limit=1)
+    assert ([token.name for token in page.items], page.next is None) == (["t1"], False)
+    page = await access.list_tokens(conn, narrow, limit=1, cursor=page.next)
+    assert ([token.name for token in page.items], page.next) == (["t3"], None)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from mainspring.operations.pages import Page
 from mainspring.operations.planning import schedule_views
 from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleDetail, ScheduleView
 from mainspring.operations.schedules import ActionStep, ScheduleFilter, ScheduleRun
+from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules as stored_schedules
 from mainspring.store.schedules.revoke import Recalled
@@ -78,6 +80,54 @@ async def test_what_was_read_can_be_written_again(conn: Connection) -> None:
     assert (changed.schedule.expression, changed.schedule.policies.scopes) == ("60", ("eu",))
     bare = await schedules.put(conn, ACTOR, "nightly", ScheduleSpec(job="hello", every=60))
     assert (bare.schedule.enabled, bare.schedule.policies.scopes, bare.schedule.policies.args) == (True, (), {})
+
+
+async def test_a_ping_url_does_not_come_out_again_and_survives_a_put_and_an_edit(conn: Connection) -> None:
+    secret = "0f6e1d2c-1111-2222-3333-944455556666"
+    url, shown = f"https://hc.example/{secret}/x?key=hunter2", "https://hc.example/***/x?key=***"
+    view = await put(conn, "nightly", ping_url=url)
+    detail = await schedules.show(conn, ACTOR, "nightly")
+    assert (view.spec.ping_url, view.policies.ping_url) == (shown, shown)
+    page = await schedules.listing(conn, ACTOR)
+    entries = (await audit.search(conn, subject="schedule:nightly")).entries
+    for told in (view, detail, page, entries):
+        text = msgspec.json.encode(told).decode()
+        assert secret not in text
+        assert "hunter2" not in text
+    again = await schedules.put(conn, ACTOR, "nightly", replace(view.spec, description="as it was read"))
+    edited = await schedules.edit(conn, ACTOR, "nightly", {"jitter": "5s"})
+    assert (again.changed, edited.changed) == (True, True)
+    assert (await stored_schedules.find(conn, "nightly")).schedule.policies.ping_url == url
+    for name, spec in (("other", view.spec), ("nightly", replace(view.spec, ping_url="https://hc.example/***"))):
+        with pytest.raises(ValidationError, match="which hides a value") as refused:
+            await schedules.put(conn, ACTOR, name, spec)
+        assert refused.value.field == "ping_url"
+    assert (await schedules.edit(conn, ACTOR, "nightly", {"ping_url": None})).schedule.policies.ping_url is None
+
+
+async def test_arguments_that_are_secret_are_masked_and_survive_a_put_and_an_edit(conn: Connection) -> None:
+    args = {"password": "hunter2", "day": 1, "of": [{"api_key": "hunter2"}, 7]}
+    view = await put(conn, "nightly", args=args, description="with TOKEN=hunter2")
+    assert view.spec.description == "with TOKEN=***"
+    shown = {"password": "***", "day": 1, "of": [{"api_key": "***"}, 7]}
+    assert (view.spec.args, view.policies.args) == (shown, shown)
+    other = {**shown, "day": 2, "of": [{"api_key": "***"}, 8]}
+    assert (await schedules.put(conn, ACTOR, "nightly", replace(view.spec, args=other))).schedule.spec.args == other
+    assert (await schedules.edit(conn, ACTOR, "nightly", {"args": {"day": 3, "password": "***"}})).changed
+    kept = (await stored_schedules.find(conn, "nightly")).schedule.policies
+    assert kept.description == "with TOKEN=hunter2"
+    assert kept.args == {"password": "hunter2", "day": 3, "of": [{"api_key": "hunter2"}, 8]}
+    for name, wrong in (("other", shown), ("nightly", {"password": "hunter3", "api_key": "***"})):
+        with pytest.raises(ValidationError, match="which hides a value"):
+            await schedules.put(conn, ACTOR, name, replace(view.spec, args=wrong))
+
+
+async def test_a_ping_url_that_differs_from_the_code_is_not_shown(conn: Connection) -> None:
+    first, second = (f"https://hc.example/{number:036}" for number in (1, 2))
+    schedule = define_schedule("nightly", "hello", {"every": "1h", "ping_url": first})
+    await stored_schedules.create(conn, schedule, enabled=True, app="shop", app_version=1)
+    drift = (await schedules.edit(conn, ACTOR, "nightly", {"ping_url": second})).schedule.drift
+    assert [(one.field, one.code, one.in_force) for one in drift] == [("ping_url", *2 * ("https://hc.example/***",))]
 
 
 async def test_scopes_that_code_tells_survive_a_put_and_an_edit(conn: Connection) -> None:

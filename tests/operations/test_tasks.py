@@ -25,11 +25,13 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations import jobs, output, tasks
 from mainspring.operations.pages import Page
-from mainspring.operations.parts.task_views import Skipped, TaskDetail, TaskStateView, TaskSummary
+from mainspring.operations.parts import task_detail
+from mainspring.operations.parts.task_views import Skipped, TaskDetail, TaskRetried, TaskStateView
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search.search import Count
+from mainspring.store.search.task_views import TaskSummary
 
 NARROW = Actor("token:ci", jobs=("report-*",))
 Operation = Callable[[Connection, Actor, int], Awaitable[Any]]
@@ -144,6 +146,7 @@ async def test_a_filter_that_names_nothing_is_an_error(conn: Connection) -> None
         {"job": "hello"},
         {"job": ["x"] * 101},
         {"state": ["broken"]},
+        {"id": [0]},
         {"parent": [0]},
         {"parent": [2**53]},
         {"priority": ["urgent"]},
@@ -173,6 +176,17 @@ async def test_times_are_given_as_durations_and_instants(conn: Connection, make_
     assert await ids(conn, run_before=at) == []
 
 
+async def test_tasks_are_found_by_their_numbers_among_those_that_match(conn: Connection, make_task: MakeTask) -> None:
+    made = [await make_task() for _ in range(4)]
+    running = await make_task(TaskState.RUNNING)
+    await tasks.cancel(conn, ACTOR, made[1])
+    assert await ids(conn, id=[made[1], made[3], running, 2**52]) == [running, made[3], made[1]]
+    assert await ids(conn, id=made, state=["pending"]) == [made[3], made[2], made[0]]
+    assert await ids(conn, id=[made[0], made[2]], limit=1) == [made[2]]
+    assert await tasks.count(conn, ACTOR, id=[made[0], running]) == Count(2, True)
+    assert await ids(conn, id=[2**52]) == []
+
+
 async def test_tasks_are_counted(conn: Connection, make_task: MakeTask) -> None:
     await make_task(), await make_task(TaskState.RUNNING)
     assert await tasks.count(conn, ACTOR) == Count(2, True)
@@ -192,8 +206,41 @@ def test_every_filter_can_be_given_to_a_list_a_count_and_an_action() -> None:
 async def test_a_pending_task_is_cancelled_at_once_and_can_be_retried(conn: Connection, make_task: MakeTask) -> None:
     id = await make_task()
     assert await tasks.cancel(conn, ACTOR, id) == TaskStateView(id, "cancelled")
-    assert await tasks.retry(conn, ACTOR, id) == TaskStateView(id, "pending")
+    assert await tasks.retry(conn, ACTOR, id) == TaskRetried(id, "pending")
     assert (await tasks.status(conn, ACTOR, id)).state == "pending"
+
+
+async def test_a_waiting_task_is_skipped_and_says_by_whom_and_why(conn: Connection, make_task: MakeTask) -> None:
+    id = await make_task()
+    assert await tasks.skip(conn, ACTOR, id, note="release") == TaskStateView(id, "skipped")
+    view = await tasks.status(conn, ACTOR, id)
+    assert (view.error_code, view.error) == ("skipped", "skipped by test: release")
+    assert await tasks.retry(conn, ACTOR, id) == TaskRetried(id, "pending")
+    await tasks.skip(conn, ACTOR, id)
+    assert (await tasks.status(conn, ACTOR, id)).error == "skipped by test"
+
+
+async def test_an_armed_task_is_asked_back_and_a_running_one_refused(conn: Connection, make_task: MakeTask) -> None:
+    armed, running = await make_task(TaskState.ASSIGNED), await make_task(TaskState.RUNNING)
+    assert await tasks.skip(conn, ACTOR, armed) == TaskStateView(armed, "assigned")
+    with pytest.raises(InvalidTransition, match="mainspring task cancel") as refused:
+        await tasks.skip(conn, ACTOR, running)
+    assert refused.value.details == {"state": "running", "allowed": ["blocked", "pending", "assigned"]}
+    with pytest.raises(ValidationError, match="note"):
+        await tasks.skip(conn, ACTOR, armed, note=BAD_NAME)
+
+
+async def test_all_that_match_are_skipped(conn: Connection, make_task: MakeTask) -> None:
+    waiting = [await make_task() for _ in range(3)]
+    running = await make_task(TaskState.RUNNING)
+    step = await tasks.act(conn, ACTOR, "skip", TaskFilter(job=["job"]), note="release")
+    assert (step.done, step.skipped, step.next) == (3, [], None)
+    assert await ids(conn, state=["skipped"]) == waiting[::-1]
+    assert (await tasks.status(conn, ACTOR, waiting[0])).error == "skipped by test: release"
+    step = await tasks.act(conn, ACTOR, "skip", TaskFilter(state=["running"]))
+    assert [(one.id, one.code) for one in step.skipped] == [(running, "invalid_transition")]
+    with pytest.raises(ValidationError, match="note: belongs to skip"):
+        await tasks.act(conn, ACTOR, "cancel", TaskFilter(job=["job"]), note="release")
 
 
 @pytest.mark.parametrize("state", [TaskState.ASSIGNED, TaskState.RUNNING])
@@ -329,6 +376,23 @@ async def test_an_action_goes_step_by_step_and_leaves_what_is_new(conn: Connecti
     assert await ids(conn, state=["cancelled"]) == made[::-1]
 
 
+async def test_those_that_wait_get_another_priority_or_are_due_at_once(conn: Connection, make_task: MakeTask) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    waiting = [await make_task(run_at=later) for _ in range(3)]
+    running = await make_task(TaskState.RUNNING)
+    step = await tasks.act(conn, ACTOR, "change", TaskFilter(job=["job"]), priority="high")
+    assert (step.done, step.skipped) == (3, [])
+    assert await ids(conn, priority=["high"]) == waiting[::-1]
+    step = await tasks.act(conn, ACTOR, "change", TaskFilter(id=[waiting[0], running]), now=True)
+    assert (step.done, step.skipped) == (1, []), "one that runs does not match"
+    assert await ids(conn, run_before=later) == [running, waiting[0]]
+    step = await tasks.act(conn, ACTOR, "change", TaskFilter(state=["running"]), now=True)
+    assert step.skipped == [Skipped(running, "invalid_transition")]
+    for action, given in (("change", {}), ("cancel", {"now": True}), ("retry", {"priority": 3})):
+        with pytest.raises(ValidationError, match="priority, now"):
+            await tasks.act(conn, ACTOR, action, TaskFilter(job=["job"]), **given)  # type: ignore[arg-type]
+
+
 async def test_what_an_action_cannot_do_is_named(conn: Connection, make_task: MakeTask) -> None:
     await tasks.cancel(conn, ACTOR, ended := await make_task())
     waits = await make_task()
@@ -351,3 +415,77 @@ async def test_an_action_needs_a_filter_and_its_own_cursor(conn: Connection, mak
         await tasks.act(conn, ACTOR, "kill", TaskFilter(state=["pending"]), cursor=step.next)
     with pytest.raises(BadCursor):
         await tasks.act(conn, ACTOR, "cancel", TaskFilter(state=["assigned"]), cursor=step.next)
+
+
+# ── many attempts, many runs ────────────────────────────────────────────────────────────────────
+
+
+async def test_of_many_attempts_the_last_are_shown_and_pages_have_all(conn: Connection, make_task: MakeTask) -> None:
+    id = await make_task(TaskState.RUNNING, token=1000, session=7, attempt=5)
+    await conn.execute(
+        """insert into mainspring.attempt
+               (task_id, token, number, session, state, finished_at, recorded_at, run_at, error)
+           select $1, n, 1 + n % 5, 7, 11, mainspring.now(), mainspring.now(), mainspring.now(), 'error ' || n
+             from generate_series(1, 250) as n""",
+        id,
+    )
+    shown = await tasks.show(conn, ACTOR, id)
+    assert [attempt.token for attempt in shown.attempts] == [*range(152, 251), 1000]
+    assert shown.attempt_count == Count(251, True)
+    found: list[int] = []
+    cursor = None
+    while not found or cursor is not None:
+        page = await tasks.attempts(conn, ACTOR, id, cursor=cursor, limit=100)
+        found += [attempt.token for attempt in page.items]
+        cursor = page.next
+    assert found == [1000, *range(250, 0, -1)]
+    wanted = await output.resolve(conn, ACTOR, id, after=None, attempt=3, tail=None)
+    assert wanted.only == 247, "the last of that number"
+    for number in (6, 99_999, 2**40):
+        with pytest.raises(ValidationError, match="attempt"):
+            await output.resolve(conn, ACTOR, id, after=None, attempt=number, tail=None)
+
+
+async def test_attempts_beyond_what_is_counted_are_told_as_more(
+    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await make_task()
+    await conn.execute(
+        """insert into mainspring.attempt (task_id, token, number, state, finished_at, recorded_at, run_at)
+           select $1, n, 1, 11, now(), now(), now() from generate_series(1, 130) as n""",
+        id,
+    )
+    monkeypatch.setattr(task_detail, "MOST_COUNTED", 120)
+    shown = await tasks.show(conn, ACTOR, id)
+    assert (len(shown.attempts), shown.attempt_count) == (100, Count(120, False))
+
+
+async def test_of_many_runs_the_first_are_shown_and_pages_have_all(conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "all", echo(broadcast=True))
+    id = await submit(conn, "all")
+    await conn.execute(
+        """insert into mainspring.task (run_at, created_at, job_id, pool, state, priority, args, parent_id, target)
+           select run_at, created_at, job_id, -pool, 1, 5, '{}', id, 'agent ' || n
+             from mainspring.task, generate_series(1, 130) as n where id = $1""",
+        id,
+    )
+    shown = await tasks.show(conn, ACTOR, id)
+    assert (len(shown.children), shown.child_count) == (100, Count(130, True))
+    first = await tasks.children(conn, ACTOR, id, limit=100)
+    rest = await tasks.children(conn, ACTOR, id, limit=100, cursor=first.next)
+    assert first.items == shown.children
+    agents = [child.agent for child in first.items + rest.items]
+    assert (len(agents), agents) == (130, sorted(agents))
+    assert rest.next is None
+
+
+async def test_attempts_and_runs_of_a_task_that_is_not_there_are_not_found(
+    conn: Connection, make_task: MakeTask
+) -> None:
+    id = await make_task()
+    for pages_of in (tasks.attempts, tasks.children):
+        assert (await pages_of(conn, ACTOR, id)).items == []
+        with pytest.raises(TaskNotFound):
+            await pages_of(conn, ACTOR, id + 1)
+        with pytest.raises(TaskNotFound):
+            await pages_of(conn, NARROW, id)

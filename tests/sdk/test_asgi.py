@@ -110,3 +110,31 @@ async def test_the_pages_of_the_application_are_its_own(alice: httpx2.AsyncClien
 async def test_there_is_no_login_of_ours(alice: httpx2.AsyncClient) -> None:
     assert (await alice.get("/ops/jobs/login")).status_code == 404
     assert (await alice.post("/ops/jobs/api/v1/session", json={"code": "x"})).status_code == 405
+
+
+async def test_its_options_are_those_of_a_server(app: mainspring.App) -> None:
+    mounted = mainspring.asgi(
+        app,
+        authorize=who,
+        public_url="https://shop.example/ops",
+        allowed_hosts=["jobs.example"],
+        trusted_proxies=["127.0.0.0/8"],
+        keep="30d",
+        rate=2.0,
+    )
+
+    async def behind_proxy(scope: Any, receive: Any, send: Any) -> None:
+        await mounted({**scope, "client": ("127.0.0.1", 1)}, receive, send)
+
+    transport = httpx2.ASGITransport(app=behind_proxy)
+    headers = {"X-User": "alice", "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Host": "shop.example"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://inside.example", headers=headers) as alice:
+        assert (await alice.get("/ops/api/v1/check")).status_code == 200, "public_url has the path"
+        elsewhere = await alice.get("/api/v1/session", headers={"X-Forwarded-Host": "evil.example"})
+        assert (elsewhere.status_code, elsewhere.json()["code"]) == (421, "wrong_host")
+        assert (await alice.post("/api/v1/tokens", json={"name": "x"})).status_code == 403
+        statuses = [(await alice.get("/api/v1/session")).status_code for _ in range(6)]
+        assert 429 in statuses
+    async with app.database.acquire() as conn:
+        last = "select address from mainspring.audit where action = 'token.create' order by id desc limit 1"
+        assert await conn.fetchval(last) == "203.0.113.9"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Conflict, Job, StoreUnavailable, ValidationError, testing
-from mainspring.compose import local
+from mainspring.compose import stores
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.database import Database
 from tests.conftest import eventually
@@ -105,8 +105,8 @@ class Doorway:
         self.arrived = asyncio.Event()
         self.left = asyncio.Event()
         self._failures = failures
-        self._real = local.open_database
-        monkeypatch.setattr(local, "open_database", self._open)
+        self._real = stores.open_database
+        monkeypatch.setattr(stores, "open_database", self._open)
 
     @asynccontextmanager
     async def _open(self, settings: Any) -> AsyncIterator[Database]:

@@ -22,7 +22,7 @@ from mainspring.errors import SchemaMismatch
 from mainspring.store.postgres import migrate as migrations
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dsn import at_database
-from tests.conftest import directory_for_a_server
+from tests.conftest import Databases, directory_for_a_server
 from tests.pgbouncer import needs_pgbouncer, pgbouncer
 
 pytestmark = needs_pgbouncer
@@ -32,6 +32,13 @@ _BACKENDS = """
     select count(*) from pg_stat_activity
      where datname = current_database() and pid <> pg_backend_pid() and application_name = 'mainspring'
 """
+
+
+@pytest.fixture
+def dsn(databases: Databases, template: str) -> Iterator[str]:
+    """A database of the test's own: PgBouncer keeps its connections to it."""
+    with databases.one(template) as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="module")

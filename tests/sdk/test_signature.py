@@ -174,3 +174,13 @@ async def test_a_handler_gets_its_arguments_whichever_way_it_was_enqueued(app: A
         by_name = await place.enqueue(colour=Colour.BLUE, address=Address("B"), floor=3)
         assert await by_position.result(timeout=10) == ["A", 2, "red", {}]
         assert await by_name.result(timeout=10) == ["B", 1, "blue", {"floor": 3}]
+
+
+def test_a_definition_names_the_arguments_with_their_types_and_which_must_be_given() -> None:
+    def found(function: Callable[..., Any]) -> list[tuple[str, str, bool]]:
+        return [(one.name, one.type, one.required) for one in Signature("job", function).arguments]
+
+    assert found(plain) == [("day", "string", True), ("count", "integer", False), ("force", "boolean", False)]
+    assert found(instant) == [("at", "string", True)]
+    assert found(maybe) == [("day", "string", False)]
+    assert found(place) == [("address", "any", True)]

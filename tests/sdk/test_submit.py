@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Job, JobNotFound, Task, TaskFailed, ValidationError
-from mainspring.compose import local
+from mainspring.compose import stores
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 
@@ -263,23 +263,17 @@ async def test_first_submissions_at_once_open_it_once(
     app: App, echo: Job[..., Any], conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
-    register = local.register
+    register = stores.register
 
     async def counted(*given: Any) -> None:
         opened.append(given)
         await register(*given)
 
-    monkeypatch.setattr(local, "register", counted)
+    monkeypatch.setattr(stores, "register", counted)
     await asyncio.gather(*(echo.enqueue(number) for number in range(10)))
     assert len(opened) == 1
     assert await count(conn) == 10
-    await app.close()
-
-    async def nobody_is_connected() -> bool:
-        left = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-        return int(await conn.fetchval(left)) == 0
-
-    await eventually(nobody_is_connected)
+    await app.close()  # of all connections, or the fixture `dsn` says so
 
 
 async def test_a_status_opens_the_application_as_a_submission_does(app: App, echo: Job[..., Any]) -> None:

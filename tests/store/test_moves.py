@@ -42,10 +42,12 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.daemons import daemons, replicas
+from mainspring.store.flows import expiry, parents
+from mainspring.store.followed import after
 from mainspring.store.limits import handover
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, revoke
-from mainspring.store.tasks import broadcasts, claims, dependencies, jobs, sticky, tasks, transitions
+from mainspring.store.tasks import broadcasts, claims, control, dependencies, jobs, sticky, tasks, transitions
 from mainspring.store.tasks.sticky import Contest
 from mainspring.store.tasks.transitions import into_history
 
@@ -82,6 +84,21 @@ async def a_recalled_task(conn: Connection) -> int:
     return await _update(conn, await a_planned_task(conn), cancel_at=now, cancel_mode=int(CancelMode.RECALL))
 
 
+async def a_task_to_be_skipped(conn: Connection) -> int:
+    now = await conn.fetchval("select mainspring.now()")
+    recall = {"cancel_at": now, "cancel_mode": int(CancelMode.RECALL), "options": '{"skip": "skipped by test"}'}
+    return await _update(conn, await a_task(conn), **recall)
+
+
+async def a_task_after_another_schedule(conn: Connection) -> int:
+    return await _update(conn, await a_planned_task(conn), waiting_for=1)
+
+
+async def too_late(conn: Connection) -> int:
+    now = await conn.fetchval("select mainspring.now()")
+    return await _update(conn, await a_task(conn), expires_at=now)
+
+
 async def _after(conn: Connection, state: TaskState) -> int:
     """A task that depends on one that ended in this state."""
     parent = await a_task(conn)
@@ -96,6 +113,15 @@ async def after_a_success(conn: Connection) -> int:
 
 async def after_a_failure(conn: Connection) -> int:
     return await _after(conn, TaskState.FAILED)
+
+
+async def failing_with_its_parent(conn: Connection) -> int:
+    return await _update(conn, await after_a_failure(conn), options='{"on_parent_failure": "fail"}')
+
+
+async def retried_with_its_parent(conn: Connection) -> int:
+    child = await after_a_failure(conn)
+    return await _update(conn, child, options=f'{{"parents": [{child - 1}]}}')
 
 
 async def a_broadcast(conn: Connection) -> int:
@@ -185,6 +211,11 @@ async def _recall(conn: Connection, task: int) -> None:
     await revoke.recall(conn, schedule, at=await conn.fetchval("select mainspring.now()"))
 
 
+async def _skip(conn: Connection, task: int) -> None:
+    with suppress(InvalidTransition):
+        await control.skip(conn, task, "skipped by test")
+
+
 async def _cancel(conn: Connection, task: int) -> None:
     try:
         await tasks.cancel(conn, task)
@@ -237,7 +268,7 @@ CASES = (
         "tasks/transitions.py:_ENDED_BUT_FOR",
         states.SUCCEED,
         a_task,
-        lambda conn, task: transitions.complete(conn, _ending(task, TaskState.SUCCEEDED)),
+        lambda conn, task: transitions.complete(conn, [_ending(task, TaskState.SUCCEEDED)]),
     ),
     Case(
         "tasks/transitions.py:_RETRY",
@@ -253,6 +284,14 @@ CASES = (
         lambda conn, task: tasks.cancel_each(conn, [task]),
         LIVE - states.ACTIVE,
     ),
+    Case("tasks/control.py:_skip_waiting", states.SKIP, a_task, _skip),
+    Case("tasks/control.py:_skip_waiting", states.SKIP, a_task, lambda conn, task: control.skip_each(conn, [task], "")),
+    Case(
+        "tasks/control.py:_CONFIRM_SKIPS",
+        states.SKIP_ARMED,
+        a_task_to_be_skipped,
+        lambda conn, task: control.confirm_skips(conn, [task], [TOKEN]),
+    ),
     Case(
         "tasks/dependencies.py:_UNBLOCK",
         states.UNBLOCK,
@@ -260,12 +299,25 @@ CASES = (
         lambda conn, task: dependencies.settle(conn, [task - 1]),
     ),
     Case(
-        "tasks/dependencies.py:_SKIP",
+        "tasks/dependencies.py:_FAIL",
         states.SKIP,
         after_a_failure,
         lambda conn, task: dependencies.settle(conn, [task - 1]),
         frozenset({BLOCKED}),
     ),
+    Case(
+        "tasks/dependencies.py:_FAIL",
+        states.FAIL_BLOCKED,
+        failing_with_its_parent,
+        lambda conn, task: dependencies.settle(conn, [task - 1]),
+    ),
+    Case(
+        "flows/parents.py:_BLOCK",
+        states.BLOCK_AGAIN,
+        retried_with_its_parent,
+        lambda conn, task: parents.block_again(conn, [task]),
+    ),
+    Case("flows/expiry.py:_EXPIRE", states.SKIP, too_late, lambda conn, _: expiry.expire(conn, 10)),
     Case(
         "tasks/broadcasts.py:_EXPAND",
         states.EXPAND,
@@ -310,6 +362,19 @@ CASES = (
         states.LOSE_UNSENT,
         a_retried_run_without_its_agent,
         lambda conn, task: broadcasts.end_with_their_agents(conn, lease=1.0),
+    ),
+    Case(
+        "followed/after.py:_RELEASE",
+        states.UNBLOCK,
+        a_task_after_another_schedule,
+        lambda conn, task: after.release(conn, [task]),
+    ),
+    Case(
+        "followed/after.py:_SKIP",
+        states.SKIP,
+        a_task_after_another_schedule,
+        lambda conn, task: after.skip(conn, {task: "the other did not succeed"}),
+        frozenset({BLOCKED}),
     ),
     Case(
         "schedules/overlap.py:_RELEASE",

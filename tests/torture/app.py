@@ -14,19 +14,31 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from mainspring import App, current_task
+from mainspring import App, CurrentTask, CurrentTasks, current_task, current_tasks
 from tests.ledger import Ledger
 from tests.torture.timetable import TIMETABLE, Tick
 
 LEDGER = "MAINSPRING_TORTURE_LEDGER"
 START, END = "MAINSPRING_TORTURE_START", "MAINSPRING_TORTURE_END"  # of all schedules
 BEAT = 0.2  # seconds
+DEADLINE = 1.5  # seconds after its time, until which a hasty task must have started
 COMMAND = Path(__file__).with_name("command.py")
 
 # Many, so that whatever happens no task runs out of them.
 RETRIES: dict[str, Any] = {"retries": 200, "backoff": "fixed", "retry_delay": "200ms"}
+
+
+CHUNK: dict[str, Any] = {"chunk": 6, "chunk_wait": "500ms"}
+
+
+class Piece(TypedDict):
+    """What a member of a chunk is to do."""
+
+    number: int
+    wait: float
+    fails: int
 
 
 class FailsByPlan(Exception):
@@ -38,9 +50,9 @@ def make_app() -> App:
     path = os.environ.get(LEDGER, os.devnull)
     ledger = Ledger(path)
 
-    def note(event: str) -> None:
-        task = current_task()
-        ledger.write(event, task.id, task.attempt, task.token)
+    def note(event: str, *tasks: CurrentTask) -> None:
+        for task in tasks or (current_task(),):
+            ledger.write(event, task.id, task.attempt, task.token)
 
     async def last(wait: float, fails: int) -> None:
         """Begin, and be at work for so long. Each line comes after a step of the loop: none follows another unasked."""
@@ -53,6 +65,27 @@ def make_app() -> App:
         if current_task().attempt <= fails:
             note("fail")
             raise FailsByPlan
+
+    async def last_together(pieces: list[Piece]) -> CurrentTasks:
+        """The same for a chunk, as long as the longest of its members."""
+        tasks = current_tasks()
+        note("start", *tasks)
+        until = time.monotonic() + max(piece["wait"] for piece in pieces)
+        while (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, BEAT))
+            if until - time.monotonic() > 0:
+                note("beat", *tasks)
+        return tasks
+
+    async def work_together(pieces: list[Piece]) -> list[FailsByPlan | None]:
+        """Each member fails or has its effect by itself."""
+        outcomes = list[FailsByPlan | None]()
+        for task, piece in zip(await last_together(pieces), pieces, strict=True):
+            await asyncio.sleep(0)
+            is_to_fail = task.attempt <= piece["fails"]
+            note("fail" if is_to_fail else "effect", task)
+            outcomes.append(FailsByPlan() if is_to_fail else None)
+        return outcomes
 
     async def work(wait: float, fails: int) -> None:
         await last(wait, fails)
@@ -81,6 +114,44 @@ def make_app() -> App:
     @app.job(name="pay", delivery="effectively_once", **RETRIES)
     async def queued_payment(number: int, wait: float = 0.0, fails: int = 0) -> None:
         await pay(wait, fails)
+
+    @app.job(**CHUNK, **RETRIES)
+    async def gather(pieces: list[Piece]) -> list[FailsByPlan | None]:
+        return await work_together(pieces)
+
+    @app.job(**CHUNK, delivery="at_most_once")
+    async def volley(pieces: list[Piece]) -> list[FailsByPlan | None]:
+        return await work_together([{**piece, "fails": 0} for piece in pieces])
+
+    @app.job(**CHUNK, delivery="effectively_once", **RETRIES)
+    async def pour(pieces: list[Piece]) -> None:
+        tasks = await last_together(pieces)
+        async with tasks.transaction() as conn:
+            rows = [(task.id, task.token) for task in tasks]
+            await conn.executemany("insert into torture.effect (task, token) values ($1, $2)", rows)
+            note("effect", *tasks)  # before the commit, which ends all of them
+
+    @app.job(retries=0)
+    async def doomed(number: int, wait: float = 0.0) -> None:
+        """Fails for good, unless its agent dies before."""
+        await last(wait, fails=1000)
+
+    @app.job(expires=DEADLINE, **RETRIES)
+    async def hasty(number: int, wait: float = 0.0, fails: int = 0) -> None:
+        await work(wait, fails)
+
+    @app.job(**RETRIES)
+    async def grow(number: int, wait: float = 0.0) -> None:
+        """Adds a task to its batch; a later attempt finds that it is there."""
+        await last(wait, 0)
+        task = current_task()
+        await queued.using(batch=task.batch, key=f"grown by {task.id}").enqueue(number)
+        note("effect")
+
+    @app.job(**RETRIES)
+    async def told() -> None:
+        """The callback of batches."""
+        await work(0.0, 0)
 
     app.command("command", _command(path), grace="1s", **RETRIES)
     for tick in TIMETABLE:

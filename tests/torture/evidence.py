@@ -44,6 +44,18 @@ class Ended(Struct):
     plan_time: float | None
     at: int  # when it was written, in nanoseconds of boot time
     priority: int = 5
+    batch: int | None = None
+    callback: tuple[int, str] | None = None  # it was called by this batch at this event
+    created: float = 0.0  # on the database's clock
+
+
+class Batched(Struct):
+    """A batch, and what it has counted."""
+
+    id: int
+    state: int
+    outcome: int | None
+    counts: dict[str, int]  # total, and by the label of the state
 
 
 class Tried(Struct):
@@ -84,6 +96,31 @@ class Life(Struct):
     ended_by_itself: str = ""  # what it said, if nobody asked it to end
 
 
+class HeldSpan(Struct):
+    """From the acknowledgement of a hold until its release was asked for, in nanoseconds of boot time."""
+
+    job: str | None  # None: everything
+    since: int
+    until: int
+
+
+class Receipt(Struct):
+    """A message that the receiver of alerts got."""
+
+    id: str
+    attempt: int
+    body: str  # a hash
+
+
+class Delivery(Struct):
+    """A message, as the database has it."""
+
+    id: str
+    rule: str | None
+    state: str
+    attempts: int
+
+
 class Evidence(Struct):
     seed: int
     lease: float
@@ -94,6 +131,8 @@ class Evidence(Struct):
     fired: list[Fired] = []
     effects: list[tuple[int, int]] = []  # task and token, as committed
     taken_back: list[int] = []  # sessions that an older hello of their agent has ended
+    batches: list[Batched] = []
+    opened: dict[int, int] = {}  # by batch: how many tasks it had when it was accepted
     accepted: dict[str, int] = {}  # by key: the task
     accepted_at: dict[int, int] = {}  # by task, in nanoseconds of boot time
     expected: list[tuple[str, str, float]] = []  # by the oracle
@@ -105,6 +144,10 @@ class Evidence(Struct):
     settled: float | None = None  # seconds from the heal until all had ended; None: they had not within the bound
     bound: float = 0.0
     did_not_stop: list[str] = []
+    held: list[HeldSpan] = []
+    alerted: dict[str, int] | None = None  # failures that were noted, by job; None: nobody was told
+    deliveries: list[Delivery] = []
+    receipts: list[Receipt] = []
 
 
 def save(evidence: Evidence, path: Path) -> None:
@@ -122,7 +165,8 @@ def wall_to_boot() -> int:
 _ENDED = """
     select h.id, j.name as job, h.state, h.attempt, h.token, h.error_code as code, h.args, h.key,
            s.name as schedule, h.scope, date_part('epoch', h.plan_time) as plan_time,
-           (date_part('epoch', h.written_at) * 1000000)::bigint as at, h.priority
+           (date_part('epoch', h.written_at) * 1000000)::bigint as at, h.priority, h.batch_id as batch,
+           h.options->'callback' as callback, date_part('epoch', h.created_at) as created
       from mainspring.task_history h join mainspring.job j on j.id = h.job_id
       left join mainspring.schedule s on s.id = h.schedule_id
      order by h.id, h.written_at
@@ -135,6 +179,13 @@ _FIRED = """
       from mainspring.fire f join mainspring.schedule s on s.id = f.schedule_id
      order by 1, 3, 2
 """
+_BATCHES = """
+    select b.id, b.state, b.outcome, c.total, c.succeeded, c.failed, c.timed_out, c.cancelled, c.skipped, c.lost
+      from mainspring.batch b join mainspring.batch_count c on c.batch_id = b.id
+     order by b.id
+"""
+_ALERTED = "select job, sum(count)::bigint as count from mainspring.alert where rule = 'failed' group by job"
+_DELIVERIES = "select id::text, rule, state, attempts from mainspring.alert_delivery order by created_at"
 _TAKEN_BACK = """
     select a.session from mainspring.agent a join mainspring.agent s on s.session = a.successor
      where s.connection <= a.connection
@@ -142,16 +193,26 @@ _TAKEN_BACK = """
 """
 
 
+_COUNTED = ("total", "succeeded", "failed", "timed_out", "cancelled", "skipped", "lost")
+
+
 async def dump(conn: Connection, evidence: Evidence) -> None:
     """Read what the database has to say."""
     shift = evidence.wall_to_boot = wall_to_boot()
     for row in await conn.fetch(_ENDED):
-        told = {**row, "args": json.loads(row["args"]), "at": row["at"] * 1000 + shift}
+        called = None if row["callback"] is None else json.loads(row["callback"])
+        callback = None if called is None else (called["batch"], called["event"])
+        told = {**row, "args": json.loads(row["args"]), "at": row["at"] * 1000 + shift, "callback": callback}
         evidence.ended.append(Ended(**told))
     evidence.tried = [Tried(**row) for row in await _rows(conn, _TRIED)]
     evidence.fired = [Fired(**row) for row in await _rows(conn, _FIRED)]
+    for id, state, outcome, *counts in [row.values() for row in await _rows(conn, _BATCHES)]:
+        evidence.batches.append(Batched(id, state, outcome, dict(zip(_COUNTED, counts, strict=True))))
     evidence.live = [row["id"] for row in await _rows(conn, "select id from mainspring.task order by id")]
     evidence.taken_back = [row["session"] for row in await _rows(conn, _TAKEN_BACK)]
+    if await conn.fetchval("select exists (select from mainspring.channel)"):
+        evidence.alerted = {row["job"]: row["count"] for row in await _rows(conn, _ALERTED)}
+        evidence.deliveries = [Delivery(**row) for row in await _rows(conn, _DELIVERIES)]
     evidence.effects = [(row["task"], row["token"]) for row in await _rows(conn, "select * from torture.effect")]
 
 

@@ -1,11 +1,17 @@
-"""L1 to L9, L11: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
+"""L1 to L15: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
 
     L1  every accepted task ends, with an effect            L6  no write with a stale token
     L2  effectively_once: one effect                        L7  nothing of a task after its end
     L3  no overlap of what is exclusive                     L8  database and ledger agree
     L4  at_most_once: one run                               L9  all recovers by itself, within a bound
-    L5  the fires are those of the oracle                   L11 no task waits while less important ones start
-Next: tests/torture/spans.py for L3, L6 and L7; tests/torture/report.py
+    L5  the fires are those of the oracle                   L10 nothing begins before its plan time
+                                                            L11 no task waits while less important ones start
+                                                            L12 a batch ends with its last task, and calls back once
+                                                            L13 nothing of a held job starts
+                                                            L14 nothing starts after its deadline
+                                                            L15 failures are noted once, and told in few messages
+Next: tests/torture/spans.py for L3, L6 and L7; batch_invariants.py beside it for L12, alert_invariants.py for L15;
+      tests/torture/report.py
 """
 
 from __future__ import annotations
@@ -15,17 +21,24 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from mainspring.model.tasks.states import TaskState
+from tests.torture.alert_invariants import alerts
+from tests.torture.app import DEADLINE
+from tests.torture.batch_invariants import batches
 from tests.torture.evidence import Ended, Evidence, Happened
 from tests.torture.plan import Fault
 from tests.torture.spans import SECOND, Violation, exclusive_runs, stale_writes, works_after_the_end
 from tests.torture.timetable import TIMETABLE
 
-AT_MOST_ONCE = {"launch", *(tick.name for tick in TIMETABLE if tick.delivery == "at_most_once")}
-EFFECTIVELY_ONCE = {"pay", *(tick.name for tick in TIMETABLE if tick.delivery == "effectively_once")}
+AT_MOST_ONCE = {"launch", "volley", *(tick.name for tick in TIMETABLE if tick.delivery == "at_most_once")}
+EFFECTIVELY_ONCE = {"pay", "pour", *(tick.name for tick in TIMETABLE if tick.delivery == "effectively_once")}
 MAY_SKIP = {tick.name for tick in TIMETABLE if tick.overlap in ("skip", "queue")}
+HASTY = "hasty"
+NO_STALL = {"kill", "guardian", "partition", "slow", "cut", "late"}  # faults that freeze no process
+MOMENT = 1.0  # seconds between the start of an attempt and the first line that it writes, on a busy machine
 CRASHES = 3  # of its agent, after which a task is quarantined
 NEVER_EARLY = 0.002  # seconds: what an agent's clock may be ahead, and the accuracy of the comparison
 PATIENCE = 5 * SECOND  # that a task may wait while less important ones start, from its submission on
+RECALL = 2 * SECOND  # after a hold, in which what an agent has is recalled; one that waits for a slot may still begin
 CLOCK_NEWS = 10 * SECOND  # in which an agent that is cut off may not know that the database's clock was set
 
 Check = Callable[[Evidence], Iterator[Violation]]
@@ -52,6 +65,8 @@ def ends(evidence: Evidence) -> Iterator[Violation]:
     for task, rows in by_id.items():
         if len(rows) > 1:
             yield Violation("L1", f"task {task} has ended {len(rows)} times", task)
+        if rows[0].batch is not None or rows[0].callback is not None:
+            wanted[task] = "of a batch"
         if task not in wanted and (rows[0].schedule, rows[0].scope, rows[0].plan_time) not in skipped:
             yield Violation("L1", f"task {task} of {rows[0].job} was neither accepted nor planned", task)
         elif not _ended_well(rows[0], lost[task]):
@@ -64,6 +79,10 @@ def _ended_well(row: Ended, lost: int) -> bool:
         return True
     if row.job in AT_MOST_ONCE:
         return row.state == TaskState.LOST
+    if row.job == HASTY and row.code == "expired":
+        return row.state == TaskState.SKIPPED
+    if row.job == "doomed":
+        return row.state == TaskState.FAILED
     if row.code == "quarantined":  # its end is the last of them
         return lost + 1 >= CRASHES
     return row.state == TaskState.SKIPPED and row.job in MAY_SKIP
@@ -223,6 +242,7 @@ def importance(evidence: Evidence) -> Iterator[Violation]:
     at = evidence.accepted_at
     tasks = [row for row in evidence.ended if row.id in at and row.id in began]
     late = [row for row in tasks if row.job != "exclusive" and began[row.id] > at[row.id] + PATIENCE]
+    late = [row for row in late if not _is_held(evidence, row.job, at[row.id], began[row.id])]
     for row in late:
         for other in tasks:
             is_between = at[row.id] + PATIENCE < began[other.id] < began[row.id]
@@ -243,6 +263,58 @@ def _is_quiet(evidence: Evidence, since: int, until: int) -> bool:
     return not has_fault and not any(early - CLOCK_NEWS <= step <= until for step, _ in evidence.clock_steps)
 
 
+def _is_held(evidence: Evidence, job: str, since: int, until: int) -> bool:
+    """Whether it was held at any moment of this time, or a moment before, so that it had to catch up."""
+    early = since - PATIENCE
+    return any(span.job in (job, None) and span.since <= until and span.until >= early for span in evidence.held)
+
+
+def holds(evidence: Evidence) -> Iterator[Violation]:
+    """L13: from the acknowledgement of a hold on nothing of the job begins, but for what was with an agent already.
+
+    That is recalled at once; while a fault is near, an agent may hear of it late, within its lease.
+    """
+    jobs = {row.id: row.job for row in evidence.ended}
+    for line in evidence.lines:
+        for span in evidence.held if line.event == "start" else ():
+            if span.job not in (None, jobs.get(line.task)) or not span.since < line.at < span.until:
+                continue
+            recall = RECALL if _is_quiet(evidence, span.since, line.at) else int(3 * evidence.lease * SECOND)
+            if line.at > span.since + recall:
+                after = (line.at - span.since) / SECOND
+                what = "everything" if span.job is None else span.job
+                yield Violation(
+                    "L13", f"task {line.task} began {after:.1f} s after {what} was held", line.task, line.at
+                )
+
+
+def deadlines(evidence: Evidence) -> Iterator[Violation]:
+    """L14: the first attempt of a task with a deadline begins before it, and what was skipped for it never begins.
+
+    A start that nobody was told of, because its agent lost its session, is not known: no other may follow it too late.
+    """
+    rows = {row.id: row for row in evidence.ended if row.job == HASTY}
+    first = {line.task: line for line in reversed(evidence.lines) if line.event == "start" and line.task in rows}
+    for task, line in first.items():
+        if rows[task].code == "expired" and _disturbed(evidence, line.pid, line.at):
+            continue
+        if rows[task].code == "expired":
+            yield Violation("L14", f"task {task} began, and was skipped for its deadline", task, line.at)
+        elif not _may_stall(evidence, line.at):
+            late = (line.at - evidence.wall_to_boot) / SECOND - rows[task].created - DEADLINE
+            if late > MOMENT:
+                yield Violation("L14", f"task {task} began {late:.1f} s after its deadline", task, line.at)
+
+
+def _may_stall(evidence: Evidence, at: int) -> bool:
+    """Whether a process may have been frozen a moment ago, between two of its steps, or the clock was set."""
+    frozen = any(
+        each.fault.kind not in NO_STALL and each.since - SECOND <= at <= each.until + 2 * SECOND
+        for each in evidence.faults
+    )
+    return frozen or any(abs(at - step) < CLOCK_NEWS for step, _ in evidence.clock_steps)
+
+
 CHECKS: tuple[Check, ...] = (
     ends,
     one_effect,
@@ -255,4 +327,8 @@ CHECKS: tuple[Check, ...] = (
     agreement,
     recovery,
     importance,
+    batches,
+    holds,
+    deadlines,
+    alerts,
 )

@@ -20,7 +20,10 @@ RATE = 8.0  # tasks in a second, of all submitters
 KEYS = 20  # exclusive ones
 ANSWER_WITHIN = 5.0  # seconds
 
-JOBS = {"work": 35, "exclusive": 25, "launch": 12, "pay": 13, "command": 15}
+JOBS = {
+    "work": 26, "exclusive": 18, "launch": 9, "pay": 10, "command": 11, "hasty": 10,
+    "gather": 8, "pour": 4, "volley": 4,
+}  # fmt: skip
 WAITS = {0.0: 30, 0.1: 30, 0.5: 25, 2.0: 10, 5.0: 5}  # seconds at work; the last is longer than a lease
 FAILS = {0: 88, 1: 8, 2: 4}  # attempts that fail by plan
 PRIORITIES = {2: 25, 5: 60, 9: 15}

@@ -31,6 +31,8 @@ class Mutation(NamedTuple):
     sizes: Sizes = SMALL
     seconds: float = SECONDS
     jobs: Mapping[str, int] = JOBS
+    holds: bool = False  # jobs are held and released
+    alerts: bool = False  # there is a channel
 
 
 # An agent that is out of reach past its lease, and comes back with what it has to say.
@@ -54,6 +56,10 @@ AGENTS_DIE = (
     Fault(8.0, 1.0, "kill", "agent-2"),
     Fault(12.0, 1.0, "kill", "agent-1"),
     Fault(16.0, 1.0, "kill", "agent-2"),
+)
+
+LEADERS_DIE = tuple(
+    Fault(at, 2.0, "kill", f"server-{number}") for at, number in ((6.0, 1), (12.0, 2), (18.0, 1), (24.0, 2))
 )
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -156,6 +162,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             Edit(
                 "store/schedules/plans.py",
                 " and s.next_plan_at = any (array[given.cursor]) and s.enabled\n"
+                "           and s.skips = any (array[coalesce(given.skips, 0)])\n"
                 "           and (given.epoch is null\n"
                 "                or (select g.owner = $13 and g.epoch = given.epoch",
                 " and s.enabled\n"
@@ -252,8 +259,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "compose/local.py",
-                "            if not await transitions.complete(conn, ending):\n                raise",
-                "            if not armed.token:\n                raise",
+                "in await transitions.complete(conn, endings)}",
+                "in endings}",
             ),
         ),
         AWAY,
@@ -265,8 +272,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "store/postgres/migrations/0001_schema.sql",
-                "        if holder <> task then\n            return holder;\n",
-                "        if holder <> task and false then\n            return holder;\n",
+                "            if holder <> task then\n                perform mainspring.check_exists",
+                "            if holder <> task and false then\n                perform mainspring.check_exists",
             ),
         ),
         # Answers do not come, and submissions are repeated.
@@ -295,6 +302,38 @@ MUTATIONS: tuple[Mutation, ...] = (
         jobs={"exclusive": 1},
     ),
     Mutation(
+        "callbacks without their guard",
+        (
+            Edit(
+                "store/postgres/migrations/0001_schema.sql",
+                "    on conflict do nothing;                      -- the guard\n"
+                "    if not found then\n        return false;\n    end if;\n",
+                "    on conflict do nothing;\n",
+            ),
+        ),
+        AWAY,
+        frozenset({"L12"}),
+        jobs={"work": 1},
+    ),
+    Mutation(
+        "a batch that ends without its tasks",
+        (
+            Edit(
+                "store/tasks/transitions.py",
+                "            select batch_id, {outcome}, count(*) from {source}",
+                "            select batch_id, {outcome}, count(*) + 1 from {source}",
+            ),
+            Edit(
+                "store/postgres/migrations/0001_schema.sql",
+                " and not exists (select from mainspring.task t where t.batch_id = settle_batch.batch)\n",
+                "\n",
+            ),
+        ),
+        AWAY,
+        frozenset({"L12"}),
+        jobs={"work": 1},
+    ),
+    Mutation(
         "a handler that goes on past its lease",
         (
             Edit(
@@ -306,5 +345,60 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
         AWAY,
         frozenset({"L3", "L7"}),
+    ),
+    Mutation(
+        "an agent that looks at no deadline",
+        (
+            Edit(
+                "agent/run/runner.py",
+                "            if armed.expires_at is not None and attempt.has_expired(self._clock.now()):\n",
+                "            if armed.expires_at is not None and attempt.has_expired(0.0):\n",
+            ),
+            Edit("store/flows/expiry.py", "t.expires_at <= (select mainspring.now())", "t.expires_at <= '1970-01-01Z'"),
+        ),
+        (Fault(4.0, 6.0, "kill", "agent-1"), Fault(4.1, 6.0, "kill", "agent-2")),
+        frozenset({"L14"}),
+    ),
+    Mutation(
+        "a hold that nothing looks at",
+        (
+            Edit(
+                "store/limits/release.py",
+                "        where h.held_at is null or h.released_at is not null) l\n",
+                "        where true) l\n",
+            ),
+            Edit("store/cluster/holds.py", "(select is_empty from on_hold) or", "true or"),
+            Edit("server/dispatch/arming.py", "if self._catalogue.holds is NO_HOLDS:", "if NO_HOLDS is not None:"),
+        ),
+        (),
+        frozenset({"L13"}),
+        holds=True,
+    ),
+    Mutation(
+        "outcomes of a chunk in another order",
+        (
+            Edit(
+                "agent/run/chunks.py",
+                "            attempt = call.members.pop(0)\n",
+                "            attempt = call.members.pop()\n",
+            ),
+        ),
+        (),
+        frozenset({"L8"}),
+        jobs={"gather": 1},
+    ),
+    Mutation(
+        "a leader that begins where it is elected",
+        (
+            Edit(
+                "server/alerting/evaluator.py",
+                "        known = (rule.looked_to, seen if version == rule.version else None)\n",
+                "        known = (seen if version == rule.version else None,)\n",
+            ),
+        ),
+        LEADERS_DIE,
+        frozenset({"L15"}),
+        alerts=True,
+        seconds=30.0,
     ),
 )

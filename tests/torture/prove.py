@@ -60,7 +60,18 @@ async def prove(only: str = "") -> int:
 
 
 async def _broken(mutation: Mutation, source: Path, *, quiet: bool = False) -> set[str]:
-    evidence = await torture(Trial(SEED, mutation.seconds, mutation.plan, mutation.sizes, source, mutation.jobs))
+    evidence = await torture(
+        Trial(
+            SEED,
+            mutation.seconds,
+            mutation.plan,
+            mutation.sizes,
+            source,
+            mutation.jobs,
+            mutation.holds,
+            mutation.alerts,
+        )
+    )
     violations = check_all(evidence)
     if violations and not quiet:
         print(*tell(evidence, violations), sep="\n", file=sys.stderr)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,13 @@ import psutil
 import mainspring
 from tests.conftest import directory_for_a_server
 from tests.ledger import read_ledger
+from tests.torture import alerts
 from tests.torture import evidence as gathered
 from tests.torture.app import END, LEDGER, START
+from tests.torture.batches import BatchLoad
 from tests.torture.cluster import Cluster
 from tests.torture.evidence import Evidence
+from tests.torture.holder import Holder
 from tests.torture.injector import Injector
 from tests.torture.load import JOBS, Load
 from tests.torture.oracle import expected
@@ -44,6 +48,8 @@ class Trial(NamedTuple):
     sizes: Sizes = Sizes()
     source: Path = SOURCE
     jobs: Mapping[str, int] = JOBS  # that are submitted, with their weights
+    holds: bool = True  # jobs are held and released
+    alerts: bool = True  # there is a channel
 
 
 async def torture(trial: Trial, keep: Path | None = None) -> Evidence:
@@ -64,48 +70,64 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
     begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=BOOT + EXTRA)
     end = begin + timedelta(seconds=trial.seconds)
     ledger = directory / "ledger"
-    environment = {LEDGER: str(ledger), START: begin.isoformat(), END: end.isoformat()}
+    environment = {LEDGER: str(ledger), START: begin.isoformat(), END: end.isoformat(), **alerts.ALLOW}
     cluster = Cluster(directory, trial.sizes, trial.source, environment)
     injector = Injector(cluster)
     evidence = Evidence(trial.seed, LEASE)
-    try:
+    async with AsyncExitStack() as stack:
+        receiver = await stack.enter_async_context(alerts.receiver(trial.seed))
+        stack.push_async_callback(cluster.close)
         await cluster.open(standby=any(fault.kind == "failover" for fault in trial.plan))
         since = await _boot(cluster)
+        if trial.alerts:
+            async with cluster.connected() as conn:
+                await alerts.begin(conn, receiver)
         load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs)
+        batches = BatchLoad(cluster.dsn_through("client"), trial.seed)
+        holder = Holder(cluster.dsn_through("client"), trial.seed, trial.jobs)
         cluster.watch()
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(trial.seconds))
+            group.create_task(batches.run(trial.seconds))
             group.create_task(injector.run(trial.plan))
-        evidence.expected = sorted(expected(TIMETABLE, max(since, begin), end))
+            if trial.holds:
+                group.create_task(holder.run(trial.seconds))
+        plans = [expected([tick], max(since[tick.name], begin), end) for tick in TIMETABLE]
+        evidence.expected = sorted(chain.from_iterable(plans))
         await _settle(cluster, evidence, end)
+        if trial.alerts:
+            async with cluster.connected() as conn:
+                await alerts.settle(conn)
         evidence.did_not_stop = [*injector.did_not_stop, *await cluster.stop()]
         evidence.processes_left = await _processes_left(str(ledger))
         evidence.accepted = load.accepted
         evidence.accepted_at = load.accepted_at
+        evidence.opened = batches.opened
+        evidence.held = holder.spans
         async with cluster.connected() as conn:
             await gathered.dump(conn, evidence)
-    finally:
-        await cluster.close()
+        evidence.receipts = alerts.receipts(receiver)
     evidence.lines = read_ledger(ledger)
     evidence.faults, evidence.clock_steps = injector.happened, injector.clock_steps
     evidence.lives = [life for node in cluster.nodes.values() for life in node.lives]
     return evidence
 
 
-async def _boot(cluster: Cluster) -> datetime:
-    """Start all, the first server alone: it makes the schema. Returns when the last schedule was registered."""
+async def _boot(cluster: Cluster) -> dict[str, datetime]:
+    """Start all, the first server alone: it makes the schema. Returns when each schedule was registered."""
     first, *others = cluster.sizes.processes
     await cluster.start([first])
     async with cluster.connected() as conn:
         await conn.execute(gathered.PREPARE)
-        since: datetime = await conn.fetchval("select max(since) from mainspring.schedule")
+        since = dict(await conn.fetch("select name, since from mainspring.schedule"))
     await cluster.give_token()
     await cluster.start(others)
     return since
 
 
 _LEFT = """
-    select (select count(*) from mainspring.task), (select count(*) from mainspring.fire),
+    select (select count(*) from mainspring.task) + (select count(*) from mainspring.batch where state < 2),
+           (select count(*) from mainspring.fire),
            (select count(*) from mainspring.segment s left join mainspring.server o on o.id = s.owner
              where o.status is distinct from 'active' or o.lease_until <= mainspring.now())
 """

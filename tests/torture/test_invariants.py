@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,20 @@ import pytest
 
 from mainspring.model.tasks.states import TaskState
 from tests.ledger import Line
-from tests.torture.evidence import Ended, Evidence, Fired, Happened, Life, Tried, load, save
+from tests.torture.evidence import (
+    Batched,
+    Delivery,
+    Ended,
+    Evidence,
+    Fired,
+    Happened,
+    HeldSpan,
+    Life,
+    Receipt,
+    Tried,
+    load,
+    save,
+)
 from tests.torture.invariants import check_all
 from tests.torture.plan import Fault
 from tests.torture.report import summary, tell
@@ -405,3 +419,193 @@ def test_one_as_important_or_one_that_began_soon_or_amid_faults_does_not() -> No
     evidence = overtaken(by=15)
     evidence.faults = [happened("kill", "server-1", 6, 7)]
     assert "L11" not in broken(evidence)
+
+
+# ── L12 ─────────────────────────────────────────────────────────────────────────────────────────
+
+COUNTED = ("total", "succeeded", "failed", "timed_out", "cancelled", "skipped", "lost")
+
+
+def with_batch() -> Evidence:
+    """A batch of two tasks, one of which failed, and the callbacks that this calls for."""
+    evidence = good()
+    evidence.lines += [*run(5, 15, 1, 2), *run(7, 17, 3, 3.5), *run(8, 18, 5, 6)]
+    evidence.ended += [
+        ended(5, "work", 15, 2.1, batch=9),
+        ended(6, "doomed", 16, 2.2, batch=9, state=FAILED),
+        ended(7, "told", 17, 3.6, key=None, callback=(9, "failure")),
+        ended(8, "told", 18, 6.1, key=None, callback=(9, "complete")),
+    ]
+    evidence.batches = [Batched(9, 2, FAILED, dict(zip(COUNTED, (2, 1, 1, 0, 0, 0, 0), strict=True)))]
+    evidence.opened = {9: 2}
+    return evidence
+
+
+def test_a_batch_that_has_counted_and_called_back_is_right() -> None:
+    assert check_all(with_batch()) == []
+
+
+def _callback_twice(evidence: Evidence) -> None:
+    evidence.lines += run(10, 20, 7, 8)
+    evidence.ended.append(ended(10, "told", 20, 8.1, key=None, callback=(9, "failure")))
+
+
+def _callback_missing(evidence: Evidence) -> None:
+    evidence.ended = [row for row in evidence.ended if row.id != 8]
+    evidence.lines = [line for line in evidence.lines if line.task != 8]
+
+
+def _callback_early(evidence: Evidence) -> None:
+    evidence.ended[-4].at = 9 * SECOND
+    evidence.lines += [Line(5, 1, 15, AGENT, "effect", 9 * SECOND)]
+
+
+def _success_told(evidence: Evidence) -> None:
+    evidence.ended[-1].callback = (9, "success")
+
+
+def _wrong_count(evidence: Evidence) -> None:
+    evidence.batches[0].counts["succeeded"] = 2
+
+
+def _not_ended(evidence: Evidence) -> None:
+    evidence.batches[0].state = 1
+
+
+def _lost(evidence: Evidence) -> None:
+    evidence.batches = []
+
+
+def _member_lost(evidence: Evidence) -> None:
+    evidence.opened = {9: 3}
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        _callback_twice,
+        _callback_missing,
+        _callback_early,
+        _success_told,
+        _wrong_count,
+        _not_ended,
+        _lost,
+        _member_lost,
+    ],
+)
+def test_what_is_wrong_with_a_batch_is_found(breaks: Callable[[Evidence], None]) -> None:
+    evidence = with_batch()
+    breaks(evidence)
+    assert broken(evidence) == {"L12"}
+
+
+# ── L14 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hasty(began: float, code: str | None = None) -> Evidence:
+    """A task that was made at 1 s, with a deadline at 2.5 s."""
+    evidence = good()
+    evidence.lines += run(5, 15, began, began + 0.1)
+    evidence.ended.append(
+        ended(5, "hasty", 15, began + 0.2, code=code, created=1.0, **({"state": 14} if code else {"key": "5"}))
+    )
+    evidence.accepted["5"] = 5
+    return evidence
+
+
+def test_what_begins_before_its_deadline_is_right() -> None:
+    assert broken(hasty(2.0)) == set()
+
+
+def test_what_begins_after_its_deadline_is_found() -> None:
+    assert broken(hasty(4.0)) == {"L14"}
+
+
+def test_what_was_skipped_for_its_deadline_never_begins() -> None:
+    assert "L14" in broken(hasty(2.0, code="expired"))
+
+
+def test_a_start_that_nobody_could_be_told_of_may_be_skipped_for_its_deadline() -> None:
+    evidence = hasty(2.0, code="expired")
+    evidence.faults = [happened("partition", "agent-1/servers", 1, 6)]
+    assert "L14" not in broken(evidence)
+
+
+# ── L15 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def alerted() -> Evidence:
+    """A task that failed for good, was noted, and was told in a message that was sent twice."""
+    evidence = good()
+    evidence.lines.append(Line(5, 1, 15, AGENT, "start", 5 * SECOND))
+    evidence.ended.append(ended(5, "doomed", 15, 5.2, state=FAILED))
+    evidence.accepted["key-5"] = 5
+    evidence.alerted = {"doomed": 1}
+    evidence.deliveries = [Delivery("m1", "failed", "delivered", 2)]
+    evidence.receipts = [Receipt("m1", 1, "a"), Receipt("m1", 2, "a")]
+    return evidence
+
+
+def test_a_failure_that_is_noted_once_is_right() -> None:
+    assert broken(alerted()) == set()
+    assert broken(hasty(2.0)) == set(), "without a channel nothing is looked at"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alerted": {}},
+        {"alerted": {"doomed": 2}},
+        {"alerted": {"doomed": 1, "work": 1}},
+        {"receipts": []},
+        {"receipts": [Receipt("m1", 1, "a"), Receipt("m1", 2, "b")]},
+        {"receipts": [Receipt("m1", 1, "a")] * 3},
+        {"receipts": [Receipt("m1", 1, "a"), Receipt("m2", 1, "a")]},
+        {"deliveries": [Delivery(f"m{number}", "failed", "pending", 2) for number in range(1, 9)]},
+    ],
+)
+def test_what_is_wrong_with_alerts_is_found(change: dict[str, Any]) -> None:
+    evidence = alerted()
+    for name, value in change.items():
+        setattr(evidence, name, value)
+    assert broken(evidence) == {"L15"}
+
+
+def test_what_happened_just_before_the_clock_was_set_back_may_be_noted_twice() -> None:
+    evidence = alerted()
+    evidence.alerted, evidence.clock_steps = {"doomed": 2}, [(30 * SECOND, 4.0)]
+    assert broken(evidence) == {"L15"}
+    evidence.clock_steps.append((40 * SECOND, 0.0))
+    assert broken(evidence) == set()
+
+
+# ── L13 ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def held(job: str | None, since: float, until: float) -> Evidence:
+    """The first task, of the job `work`, begins at 1 s."""
+    evidence = good()
+    evidence.held = [HeldSpan(job, int(since * SECOND), int(until * SECOND))]
+    return evidence
+
+
+@pytest.mark.parametrize("job", ["work", None])
+def test_nothing_of_a_held_job_begins(job: str | None) -> None:
+    assert broken(held(job, -1.5, 5)) == {"L13"}
+
+
+def test_what_was_on_its_way_when_the_hold_was_made_may_begin() -> None:
+    assert broken(held("work", 0.5, 5)) == set()
+
+
+def test_other_jobs_begin_and_so_does_what_was_released() -> None:
+    assert broken(held("exclusive", -2, 5)) == set()
+    assert broken(held("work", -5, 0.9)) == set()
+
+
+def test_while_a_fault_is_near_a_recall_may_take_as_long_as_a_lease() -> None:
+    evidence = held("work", -4, 5)
+    evidence.faults = [happened("partition", "agent-1/servers", -3, 0)]
+    assert broken(evidence) == set()
+    evidence.held[0].since = -20 * SECOND
+    assert broken(evidence) == {"L13"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 
 import mainspring
 from mainspring import App, Call, Failure, Job, Task
@@ -25,6 +25,28 @@ async def with_options(day: str) -> list[str]:
 def sync(n: int = 1) -> dict[str, int]:
     mainspring.current_task().progress({"done": n})
     return {"n": n}
+
+
+class Row(TypedDict):
+    id: int
+
+
+@app.job(chunk=100, chunk_wait="200ms", retries=3)
+async def load(rows: list[Row]) -> list[int | Exception]:
+    return [row["id"] for row in rows]
+
+
+@app.job(chunk=100)
+def load_sync(numbers: list[int]) -> None:
+    mainspring.current_tasks()[0].progress(len(numbers))
+
+
+common: dict[str, Any] = {"retries": 1}
+
+
+@app.job(timeout="1m", **common)
+async def with_unknown_options(day: str) -> int:
+    return len(day)
 
 
 backup = app.command("backup", ["pg_dump", "shop"], timeout="1h", env={"LANG": "C"})
@@ -49,6 +71,12 @@ async def calls() -> None:
     assert_type((await plain.enqueue("x")).result_sync(timeout=5), int)
     assert_type(plain.task(5), Task[int])
     assert_type(await app.task(5).result(), Any)
+    assert_type(await load.enqueue({"id": 1}), Task[int])
+    assert_type(await load.using(delay=5).enqueue_many([{"id": 1}]), list[Task[int]])
+    assert_type(await load_sync.enqueue(5), Task[None])
+    await load([{"id": 1}])
+    load_sync.function([1, 2])
+    assert_type(await with_unknown_options.enqueue("x"), Task[int])
     for level in ("low", "critical", 3):
         await plain.using(priority=level).enqueue("x")
     await backup.enqueue(anything=1)

@@ -1,4 +1,7 @@
-"""What a type checker says of calls to jobs: the right ones pass, each wrong one is reported on its line."""
+"""What a type checker says of calls to jobs: the right ones pass, each wrong one is reported on its line.
+
+What a reader copies from a page passes too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import mainspring
+from tests.journey.pages import Page
 
 RIGHT = Path(__file__).with_name("right_calls.py")
 
@@ -45,6 +49,12 @@ WRONG = [
     ("app.job(retrys=3)", "call-overload"),
     ("app.job(retries='three')", "call-overload"),
     ("app.command('x', ['true'], timeot=3)", "call-arg"),
+    ("await load.enqueue([1])", "arg-type"),
+    ("await load.enqueue('one')", "arg-type"),
+    ("await load(1)", "arg-type"),
+    ("one: str = await (await load.enqueue(1)).result()", "assignment"),
+    ("app.job(chunk='many')", "call-overload"),
+    ("app.job(chunk=5)(sync.function)", "arg-type"),
 ]
 
 HEADER = """\
@@ -54,26 +64,38 @@ app = App()
 async def report(day: str, *, force: bool = False) -> int: return 1
 @app.job(retries=1)
 def sync() -> str: return ''
+@app.job(chunk=5)
+async def load(numbers: list[int]) -> list[int]: return numbers
 async def calls() -> None:
 """
 
 
 @pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, str]]]:
-    """One run of mypy over both files: the lines and codes of its errors, by the name of the file."""
-    directory = tmp_path_factory.mktemp("typing")
-    wrong = directory / "wrong_calls.py"
-    wrong.write_text(HEADER + "".join(f"    {line}\n" for line, _ in WRONG))
-    ended = subprocess.run(
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What mypy knows of our modules and those of others, for all its runs: that takes longer than to check a page."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def type_check(cache: Path, directory: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", "--show-error-codes",
-         "--follow-imports=silent", f"--cache-dir={directory / 'cache'}", str(RIGHT), str(wrong)],
+         "--follow-imports=silent", f"--cache-dir={cache}", *names],
         env={**os.environ, "MYPYPATH": str(Path(mainspring.__file__).parents[1])},
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
         check=False,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reported(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, str]]]:
+    """One run of mypy over both files: the lines and codes of its errors, by the name of the file."""
+    directory = tmp_path_factory.mktemp("typing")
+    wrong = directory / "wrong_calls.py"
+    wrong.write_text(HEADER + "".join(f"    {line}\n" for line, _ in WRONG))
+    ended = type_check(cache, directory, str(RIGHT), str(wrong))
     assert ended.returncode in (0, 1), ended.stdout + ended.stderr
     found: dict[str, list[tuple[int, str]]] = {RIGHT.name: [], wrong.name: []}
     for path, line, code in re.findall(r"^(.+?):(\d+): error: .*\[([\w-]+)\]$", ended.stdout, re.MULTILINE):
@@ -92,3 +114,12 @@ def test_right_calls_pass(reported: dict[str, list[tuple[int, str]]]) -> None:
 def test_each_wrong_call_is_reported_on_its_line(reported: dict[str, list[tuple[int, str]]]) -> None:
     first = HEADER.count("\n") + 1
     assert reported["wrong_calls.py"] == [(first + number, code) for number, (_, code) in enumerate(WRONG)]
+
+
+@pytest.mark.parametrize(("page", "names"), [("README.md", ["shop.py"]), ("docs/how-to/fastapi.md", ["shop", "tests"])])
+def test_what_a_reader_copies_passes_a_strict_check(cache: Path, tmp_path: Path, page: str, names: list[str]) -> None:
+    assert Page(page).save(tmp_path)
+    if (tmp_path / "shop").is_dir():
+        (tmp_path / "shop/__init__.py").touch()
+    checked = type_check(cache, tmp_path, *names)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -41,6 +41,7 @@ Connect = Callable[[str | None], Awaitable[Channel[AgentMessage, ServerMessage]]
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before reconnecting
 FLUSH_WITHIN = 5.0  # seconds for the last reports to be acknowledged
 WARN_EVERY = 60.0  # seconds, with the same message
+IDLE_EVERY = 0.5  # seconds between two looks at whether it holds anything; less if it is to end soon
 WATCH_EVERY = 0.5  # seconds between two checks of the lease; less if the lease is short
 
 
@@ -239,6 +240,30 @@ class Agent:
         """The attempt that runs in this task of the loop, or in one that its handler has started."""
         attempt = self.runner.in_task(task)
         return None if attempt is None else Blocker(attempt.job.name, attempt.armed.task)
+
+    # ── idleness ────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether it holds nothing, has nothing to report, and a server could give it tasks."""
+        return self.runner.empty.is_set() and self.welcomed.is_set() and not self.outbox.holdings()
+
+    async def idle(self, seconds: float) -> None:
+        """Return once it has been idle for so long and all that it has reported is durable. Then it takes no more.
+
+        It stops taking tasks in the same step that finds it idle: what is dispatched to it from then on, it refuses,
+        which costs no attempt, and another agent runs it.
+        """
+        since, dispatches = boottime(), self.runner.dispatches
+        while True:
+            await asyncio.sleep(min(IDLE_EVERY, seconds / 10))
+            if not self._is_idle or self.runner.dispatches != dispatches:
+                since, dispatches = boottime(), self.runner.dispatches
+            elif boottime() - since >= seconds:
+                await self._confirm()
+                if self._is_idle and self.runner.dispatches == dispatches:
+                    self.runner.drain()
+                    return
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 

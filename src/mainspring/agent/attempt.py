@@ -1,4 +1,5 @@
-"""Attempt: one try at a task while the agent holds it; Executor: the contract of whatever runs it.
+"""Attempt: one try at a task while the agent holds it; ChunkCall: attempts that one call of a handler runs; Executor:
+the contract of whatever runs them.
 
 Next: agent/run/runner.py
 """
@@ -7,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from mainspring.agent.timing.wheel import Timer
+from mainspring.model.flows.options import TaskOptions, read_options
 from mainspring.model.messages import Armed, Submit
 from mainspring.model.tasks.jobs import Job
+from mainspring.wire.clock import boottime
 
+NO_DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType({})  # one for all: a dict would be made for each
 AHEAD = 0.1  # seconds before its time from which on an attempt counts as armed ahead
 
-Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
-StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy"]
+Transactions = Callable[[Sequence["Attempt"]], AbstractAsyncContextManager[Any]]
+Outcome = str | BaseException | None  # of one member of a chunk: its result as JSON, or what it failed with
+StopReason = Literal["stalled", "timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy", "neighbour"]
 
 
 class Reports(Protocol):
@@ -53,6 +59,7 @@ class Attempt(Struct, eq=False):
     transactions: Transactions | None = None
     prepared: Any = None  # set by Executor.prepare, read by Executor.run
     args: dict[str, Any] = {}  # of a handler
+    decoders: Mapping[str, Callable[[str], Any]] = NO_DECODERS  # of results, by job, if its task ran after others
     lead: float = 0.0  # seconds from arming to its instant
     timeout_left: float | None = None  # seconds, while it is paused
     paused: bool = False
@@ -63,7 +70,11 @@ class Attempt(Struct, eq=False):
     handle: asyncio.Task[None] | None = None  # the worker that runs it
     timer: Timer | None = None  # of its instant, then of its timeout
     chunks: int = 0  # of output, so far
+    chunk: int = 0  # how many attempts one call of its handler takes, set by Executor.prepare; 0: it takes no list
+    call: ChunkCall | None = None  # that it is a member of
     grace: float = 0.0  # of its job: seconds between the request to stop and the kill
+    stall_timer: Timer | None = None
+    active_at: float = 0.0  # boot time of its last output, progress or heartbeat, where it is watched
 
     def __post_init__(self) -> None:
         self.grace = self.job.definition.grace
@@ -72,6 +83,30 @@ class Attempt(Struct, eq=False):
     def is_waiting(self) -> bool:
         """Whether it waits for its instant or for a slot."""
         return self.handle is None
+
+    @property
+    def options(self) -> TaskOptions:
+        """What its submission gave for this task alone."""
+        return read_options(self.armed.options)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that it may run: by its submission, its job, or the cluster, which has none for daemons."""
+        if self.armed.options is not None and (own := self.options.timeout) is not None:
+            return own
+        of_job = self.job.definition.timeout
+        return of_job if of_job is not None or self.armed.daemon else self.job.default_timeout
+
+    @property
+    def stalls_after(self) -> float | None:
+        """Seconds without output, progress or a heartbeat after which it is stopped."""
+        if self.armed.options is not None and (own := self.options.stalls_after) is not None:
+            return own
+        return self.job.definition.stalls_after
+
+    def has_expired(self, now: float) -> bool:
+        """Whether its start deadline has passed."""
+        return self.armed.expires_at is not None and now > self.armed.expires_at
 
     @property
     def idempotency_key(self) -> str:
@@ -91,11 +126,66 @@ class Attempt(Struct, eq=False):
             if self.handle is not None and self.started_at:  # the runner checks `stopping` before the first step
                 self.handle.cancel()
 
+    def heartbeat(self) -> None:
+        """It lives, whatever else it says."""
+        self.active_at = boottime()
+
     def output(self, stream: int, data: bytes) -> None:
+        if self.stall_timer is not None:
+            self.active_at = boottime()
         self.reports.output(self, stream, data)
 
     def note(self, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
+        if self.stall_timer is not None:
+            self.active_at = boottime()
         self.reports.note(self, progress, checkpoint, healthy)
+
+
+class ChunkCall:
+    """The attempts that one call of a handler runs, in one slot. To the workers it is an attempt.
+
+    It takes members until it is full or begins. It is stopped only when all of its members are.
+    """
+
+    __slots__ = ("_handle", "armed", "members", "stall_timer", "timer", "waiting_since")
+
+    def __init__(self, first: Attempt) -> None:
+        self.members = [first]
+        self.armed = first.armed  # of the most important member, once it waits for a slot
+        self.timer: Timer | None = None  # of its wait for more members, then of its timeout
+        self.stall_timer: Timer | None = None
+        self.waiting_since = 0.0
+        self._handle: asyncio.Task[None] | None = None
+        first.call = self
+
+    def add(self, attempt: Attempt) -> None:
+        attempt.call = self
+        self.members.append(attempt)
+
+    @property
+    def handle(self) -> asyncio.Task[None] | None:
+        return self._handle
+
+    @handle.setter
+    def handle(self, worker: asyncio.Task[None] | None) -> None:
+        self._handle = worker
+        for attempt in self.members:
+            attempt.handle = worker
+
+    @property
+    def stopping(self) -> StopReason | None:
+        """Why it is stopped; None as long as one of its members is not."""
+        reasons = [attempt.stopping for attempt in self.members]
+        return None if None in reasons else reasons[0]
+
+    @stopping.setter
+    def stopping(self, reason: StopReason) -> None:
+        for attempt in self.members:
+            attempt.stopping = attempt.stopping or reason
+
+    @property
+    def grace(self) -> float:
+        return max(attempt.grace for attempt in self.members)
 
 
 class AttemptFailed(Exception):
@@ -120,6 +210,10 @@ class AttemptFailed(Exception):
         self.exit_code = exit_code
 
 
+class Expired(Exception):
+    """Its start deadline has passed. Nothing of it has run."""
+
+
 class Exhausted(Exception):
     """The agent has no descriptor, process or memory left to start the attempt. Nothing of it has run: it is given
     back, at no cost."""
@@ -138,6 +232,13 @@ class Executor(Protocol):
 
         When cancelled: stop what runs, wait until it has ended, then let CancelledError propagate.
         """
+
+    async def run_chunk(self, call: ChunkCall) -> Sequence[Outcome]:
+        """Run the members of a call, which `prepare` has marked; returns an outcome for each, in their order.
+
+        Raises what `run` does if the call failed as a whole.
+        """
+        raise AttemptFailed("executor_error", "jobs of this kind take no chunks")
 
     def forget(self, attempt: Attempt) -> None:
         """Undo `prepare` for an attempt that will not run, or has ended."""

@@ -1,4 +1,5 @@
-"""What a handler sees of its task: current_task(), the exceptions that control the attempt, the log filter.
+"""What a handler sees of its task or tasks: current_task(), current_tasks(), the exceptions that control the attempt,
+the log filter.
 
     raise mainspring.RetryAfter("30s")     this attempt failed; retry after the delay
     raise mainspring.Snooze("5m")          not now: run again after the delay, this attempt does not count
@@ -11,6 +12,7 @@ Next: agent/executors/python.py
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -20,10 +22,14 @@ import msgspec
 
 from mainspring.agent.attempt import Attempt
 from mainspring.errors import ValidationError
+from mainspring.model.flows.batches import Counts, TaskBatch
+from mainspring.model.flows.options import read_options
+from mainspring.model.flows.parents import Parent, read
 from mainspring.model.tasks.payload import encode
 from mainspring.model.words.durations import Duration, seconds
 
 running: ContextVar[Attempt] = ContextVar("mainspring.running")
+running_chunk: ContextVar[tuple[Attempt, ...]] = ContextVar("mainspring.running_chunk")
 
 
 class TaskCancelled(BaseException):
@@ -69,6 +75,8 @@ class CurrentTask:
 
     @property
     def args(self) -> dict[str, Any]:
+        if self._attempt.chunk:  # its handler takes them as one item of a list
+            return dict(msgspec.json.decode(self._attempt.armed.args, type=dict[str, Any]))
         return self._attempt.args
 
     @property
@@ -120,6 +128,21 @@ class CurrentTask:
         return self._attempt.armed.scope or None
 
     @property
+    def parents(self) -> list[Parent]:
+        """The tasks that it ran after, by number: how each has ended, and what its handler returned."""
+        told = self._attempt.armed.parents
+        return [] if told is None else [Parent(outcome, self._attempt.decoders) for outcome in read(told)]
+
+    @property
+    def batch(self) -> TaskBatch | None:
+        """The batch that it is a member of, to add tasks by `using(batch=…)`; or whose callback it is, with counts."""
+        options = read_options(self._attempt.armed.options)
+        if (of := options.callback) is not None:
+            counts = Counts(**{name: getattr(of, name) for name in Counts.__struct_fields__})
+            return TaskBatch(of.batch, of.event, of.name, counts, of.failed_ids)
+        return None if options.batch is None else TaskBatch(options.batch)
+
+    @property
     def lateness(self) -> float:
         """Seconds between the planned instant and the start of this attempt."""
         return self._attempt.started_at - self._attempt.armed.fire_at
@@ -127,6 +150,15 @@ class CurrentTask:
     def progress(self, value: Any) -> None:
         """Show how far the task is: a fraction, or any JSON, such as {"done": 3, "of": 10}."""
         self._attempt.note(encode(value, "progress"), None)
+
+    def heartbeat(self) -> None:
+        """Say that the task lives, for a job with `stalls_after`; output and progress say it too."""
+        self._attempt.heartbeat()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The words that its submission gave it."""
+        return self._attempt.options.tags
 
     @property
     def checkpoint(self) -> Any:
@@ -159,12 +191,33 @@ class CurrentTask:
                 "transaction() completes a task; a daemon's never is, so use a connection of your own",
                 field="transaction",
             )
-        if self._attempt.transactions is None:
-            raise ValidationError(
-                "transaction() needs a database: start the agent with --dsn, or run the handler in `mainspring worker`",
-                field="dsn",
-            )
-        return self._attempt.transactions(self._attempt)
+        return _transaction([self._attempt])
+
+
+class CurrentTasks(tuple[CurrentTask, ...]):
+    """The running tasks of a chunk, in the order of the handler's list."""
+
+    __slots__ = ()
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """`async with current_tasks().transaction() as conn:` commits your writes and all completions together.
+
+        If another attempt has taken one of the tasks over, nothing is committed and StaleAttempt is raised.
+        `task.transaction()` of one of them completes that one alone; what it has completed is left out here.
+        """
+        return _transaction([attempt for task in self if not (attempt := task._attempt).committed])
+
+
+def _transaction(attempts: Sequence[Attempt]) -> AbstractAsyncContextManager[Any]:
+    transactions = attempts[0].transactions if attempts else None
+    if transactions is None:
+        raise ValidationError(
+            "transaction() needs a database: start the agent with --dsn, or run the handler in `mainspring worker`"
+            if attempts
+            else "transaction(): all tasks of this chunk are completed already",
+            field="dsn" if attempts else "transaction",
+        )
+    return transactions(attempts)
 
 
 def current_task() -> CurrentTask:
@@ -172,21 +225,42 @@ def current_task() -> CurrentTask:
     try:
         return CurrentTask(running.get())
     except LookupError:
+        if running_chunk.get(None) is not None:
+            raise RuntimeError(
+                "this handler runs for a chunk of tasks; current_tasks() gives them in the order of its list"
+            ) from None
         raise RuntimeError("current_task() is for handlers; no task is running here") from None
+
+
+def current_tasks() -> CurrentTasks:
+    """The tasks that the calling handler runs for: those of its chunk, in the order of its list, or its one task."""
+    chunk = running_chunk.get(None)
+    return CurrentTasks([current_task()] if chunk is None else map(CurrentTask, chunk))
+
+
+def attempt_of_handler() -> Attempt | None:
+    """The attempt that the calling handler runs for; of a chunk, one that is not stopped. None outside handlers."""
+    chunk = running_chunk.get(None)
+    if not chunk:
+        return running.get(None)
+    return next((attempt for attempt in chunk if attempt.stopping is None), chunk[0])
 
 
 class LogContext(logging.Filter):
     """A logging filter, for handlers of the logging module: puts `job`, `task` and `attempt` on every record.
 
-    Within a handler of Mainspring's, also in its thread, they are its own; elsewhere they are None. What a record
-    brings along by `extra` stays.
+    Within a handler of Mainspring's, also in its thread, they are its own; elsewhere they are None. One that takes a
+    chunk of tasks has the job only. What a record brings along by `extra` stays.
 
         handler.addFilter(mainspring.LogContext())
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        attempt = running.get(None)
-        known = (None, None, None) if attempt is None else (attempt.job.name, attempt.armed.task, attempt.armed.attempt)
+        known: tuple[str | int | None, ...] = (None, None, None)
+        if (attempt := running.get(None)) is not None:
+            known = (attempt.job.name, attempt.armed.task, attempt.armed.attempt)
+        elif chunk := running_chunk.get(None):
+            known = (chunk[0].job.name, None, None)
         for name, value in zip(("job", "task", "attempt"), known, strict=True):
             record.__dict__.setdefault(name, value)
         return True

@@ -18,12 +18,14 @@ from typing import Any
 import msgspec
 
 from mainspring.api import idempotency, parameters
+from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.buckets import Buckets, limited
-from mainspring.api.access.guard import COMMON_RATE, Guard
+from mainspring.api.access.guard import Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.answers import Answer, answer, etag, version_of
 from mainspring.api.bodies import IN_A_THREAD, Disconnected, as_json, check_json_type, read
-from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, request_id_of
+from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, raw_headers, request_id_of
+from mainspring.api.handlers import site
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.problems import MEDIA_TYPE, Internal, encoded, retry_after, status_of
 from mainspring.api.routing import Router
@@ -43,9 +45,11 @@ from mainspring.errors import (
 from mainspring.model.access.actors import Role
 from mainspring.model.words.durations import Duration
 from mainspring.operations import Connections, tasks
+from mainspring.operations.parts.output_readers import Together
 from mainspring.operations.requests.grouped import GroupedTasks
 from mainspring.operations.waiting import Waiting
 from mainspring.store.access import audit
+from mainspring.store.postgres.rows import long_json_as_text
 
 log = logging.getLogger("mainspring.api")
 
@@ -70,24 +74,29 @@ class Api:
         scrape: Scrape,
         why_not_ready: Callable[[], str | None] = lambda: None,
         bindings: Mapping[str, Any],
+        bounds: Bounds | None = None,
         server_name: str | None = None,
+        environment: str | None = None,
     ) -> None:
+        bounds = bounds or Bounds()
         self.connections = connections
         self.guard = guard
         self.origins = origins
         self.rows = rows
         self.waiting = Waiting(connections)
         self.new_tasks = GroupedTasks(connections)
-        self.streams = Streams()
+        self.streams = Streams(per_caller=bounds.streams_per_caller, per_server=bounds.streams)
         self.hub = Hub(connections)
         self.followed = Followed(connections)
+        self.outputs = Together(connections)  # those who follow output look together
         self._router = Router([_Absolute(row) for row in rows])
-        self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
+        self._rates = Buckets(bounds.rate, 2 * bounds.rate)
         self._refusals = Buckets(REFUSALS_PER_MINUTE / 60, REFUSALS_PER_MINUTE)
         self.scrape = scrape
         scrape.http.streams = lambda: self.streams.open
         self._bindings = bindings
         self.server_name = server_name
+        self.environment = environment
         self.why_not_ready = why_not_ready
         self.described: dict[str, bytes] = {}  # /openapi.json by the path we are served below, once it was asked for
         self.stopping = asyncio.Event()  # streams end when it is set
@@ -108,6 +117,7 @@ class Api:
         await self.guard.close()
         await self.hub.close()
         await self.followed.close()
+        await self.outputs.close()
 
     def hint(self, ended: Sequence[int]) -> None:
         """The recorder of this process has written the end of these tasks."""
@@ -244,8 +254,9 @@ class Api:
         try:
             async with _in_time(), self.connections.acquire() as conn:
                 if call.row.method == "GET":
-                    return await call.row.operation(conn, call.actor, **given)
-                task = await tasks.status(conn, call.actor, id)
+                    return await call.operate(conn, given)
+                with long_json_as_text():
+                    task = await tasks.status(conn, call.actor, id)
         except MainspringError:
             return view  # what was submitted is durable: an error would let the caller submit it again
         return msgspec.structs.replace(view, state=task.state, task=task)
@@ -273,6 +284,8 @@ class Api:
             headers.append(("Allow", ", ".join(allowed)))
         if call.method == "OPTIONS" and error.code == "method_not_allowed":
             return Answer(204, b"", [*headers[1:], *self._preflight(call)])
+        if call.row is NO_ROW and error.code == "not_found" and site.is_for_a_browser(call):
+            return site.no_such_page(call)
         return Answer(status_of(error), encoded(error, call.request_id), headers)
 
     def _preflight(self, call: Call) -> list[tuple[str, str]]:
@@ -285,15 +298,14 @@ class Api:
         ]
 
     async def _send(self, call: Call, given: Answer) -> None:
-        headers = [*call.common_headers(), *self.cors_headers(call)]
-        own = {name.lower() for name, _ in given.headers}
-        headers = [(name, value) for name, value in headers if name.lower() not in own] + given.headers
-        if given.body and "content-type" not in own:
-            headers.append(("Content-Type", call.row.media_type))
+        headers, own = raw_headers([*call.common_headers(), *self.cors_headers(call)]), raw_headers(given.headers)
+        names = {name for name, _ in own}
+        if given.body and b"content-type" not in names:
+            own.append((b"content-type", call.row.media_type.encode()))
         if given.status not in (204, 304):
-            headers.append(("Content-Length", str(len(given.body))))
+            own.append((b"content-length", b"%d" % len(given.body)))
         body = b"" if call.method == "HEAD" else given.body
-        raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers]
+        raw = [header for header in headers if header[0] not in names] + own
         await call.send({"type": "http.response.start", "status": given.status, "headers": raw})
         await call.send({"type": "http.response.body", "body": body})
 

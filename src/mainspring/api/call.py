@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, quote
 
 from mainspring.api.access.guard import Caller
 from mainspring.api.access.origins import Origin
+from mainspring.api.lent import LentConnection
 from mainspring.api.problems import Malformed
 from mainspring.api.table import Row
 from mainspring.model.access.actors import Actor
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.postgres.rows import long_json_as_text
 
 if TYPE_CHECKING:
     from mainspring.api.app import Api
@@ -47,6 +51,18 @@ class Call:
         assert self.caller is not None
         return self.caller.actor
 
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
+        """One for the operation of its row."""
+        connections = self.api.connections
+        if not self.row.computes:
+            return connections.acquire()
+        return nullcontext(cast(Connection, LentConnection(connections.acquire)))
+
+    async def operate(self, conn: Connection, given: dict[str, Any]) -> Any:
+        """What the operation of its row returns; long JSON in it stays text, because it is written as JSON again."""
+        with long_json_as_text():
+            return await self.row.operation(conn, self.actor, **given)
+
     def asked(self, name: str) -> str | None:
         """A query parameter that the handler reads itself."""
         return next((value for wire, value in self.query if wire == name), None)
@@ -58,6 +74,10 @@ class Call:
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
         ]
+
+
+def raw_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers]
 
 
 # ── what a request says ─────────────────────────────────────────────────────────────────────────

@@ -41,26 +41,26 @@ async def once(call: Call, key: str | None, given: dict[str, Any]) -> Outcome:
     """What the operation returns, or what it has returned to an earlier request with this key."""
     if key is None and call.row.operation is tasks.submit:
         return Outcome(await call.api.new_tasks.submit(call.actor, **given))
-    async with call.api.connections.acquire() as conn:
-        if key is None:
-            return Outcome(await call.row.operation(conn, call.actor, **given))
-        caller = call.caller
-        assert caller is not None
-        digest = _digest(call)
-        async with conn.transaction():
-            if not await idempotency.lock(conn, caller.identity, key):
-                raise IdempotencyInProgress(
-                    "idempotency-key: the first request with this key is still under way; ask again in a moment",
-                    field="idempotency-key",
-                )
-            found = await idempotency.find(conn, caller.identity, key)
-            if found is not None:
-                return _replayed(call, found, digest)
-            view = await call.row.operation(conn, call.actor, **given)
-            told = await call.api.as_answer(call, _without_secret(call, view))
-            record = idempotency.Record(digest, told.status, told.body, [list(pair) for pair in told.headers])
-            await idempotency.keep(conn, caller.identity, key, record)
-            return Outcome(view)
+    if key is None:
+        async with call.connection() as conn:
+            return Outcome(await call.operate(conn, given))
+    caller = call.caller
+    assert caller is not None
+    digest = _digest(call)
+    async with call.api.connections.acquire() as conn, conn.transaction():
+        if not await idempotency.lock(conn, caller.identity, key):
+            raise IdempotencyInProgress(
+                "idempotency-key: the first request with this key is still under way; ask again in a moment",
+                field="idempotency-key",
+            )
+        found = await idempotency.find(conn, caller.identity, key)
+        if found is not None:
+            return _replayed(call, found, digest)
+        view = await call.operate(conn, given)
+        told = await call.api.as_answer(call, _without_secret(call, view))
+        record = idempotency.Record(digest, told.status, told.body, [list(pair) for pair in told.headers])
+        await idempotency.keep(conn, caller.identity, key, record)
+        return Outcome(view)
 
 
 def _without_secret(call: Call, view: Any) -> Any:

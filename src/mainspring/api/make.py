@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.guard import Authorize, Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api
@@ -25,7 +26,9 @@ def make_api(
     degraded_after: float = DEGRADED_AFTER,
     skew_limit: float = DEFAULT_LIMIT,
     keep: timedelta | None = None,
+    bounds: Bounds | None = None,
     server_name: str | None = None,
+    environment: str | None = None,
 ) -> Api:
     """`scrape` counts for the metrics of the process; without one, the API counts for itself alone.
 
@@ -35,10 +38,12 @@ def make_api(
     return Api(
         connections,
         ROWS if authorize is None else [row for row in ROWS if row not in LOGIN],
-        guard=Guard(connections, origins, authorize=authorize, count=scrape.http.refuse),
+        guard=Guard(connections, origins, authorize=authorize, bounds=bounds, count=scrape.http.refuse),
         origins=origins,
         scrape=scrape,
         why_not_ready=why_not_ready,
         bindings={"keep": keep, "degraded_after": degraded_after, "skew_limit": skew_limit},
+        bounds=bounds,
         server_name=server_name,
+        environment=environment,
     )

@@ -1,8 +1,8 @@
-"""Parameters: the path, the query, the body and two headers of a request ↔ the parameters of an operation.
+"""Parameters: the path, the query, the body and two headers of a request → the parameters of an operation.
 
 The signature of the operation says it all: its names are those on the wire, its annotations the types. Two parameters
 have headers of their own: `version` is If-Match, and `replace=False` is `If-None-Match: *`.
-Knows no Starlette: the client writes requests by the same rules.
+The client writes requests by the same rules: client/written.py.
 Next: operations/tasks.py
 """
 
@@ -18,11 +18,12 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
-from urllib.parse import quote
 
 import msgspec
 
 from mainspring.errors import ValidationError, shown
+from mainspring.model.alerts.channels import ChannelSpec, read_channel
+from mainspring.model.alerts.rules import AlertRuleSpec, read_rule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, read_spec
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.read_definition import read_definition
@@ -30,10 +31,13 @@ from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations.pages import Page
 
 MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
+MOST_FAULTS = 20  # of a request that are told
+MOST_MEMBERS = 200  # of a body whose faults are looked for one after another
 Place = Literal["path", "query", "body", "header"]
 
 IN_HEADERS = {"version": "If-Match", "replace": "If-None-Match"}
 _MEMBER = re.compile(r"(\w+)(?:\.(.+)|\[(.+)\])", re.DOTALL)  # args.PATH, or args[PATH] as generated clients write it
+_MEMBER_OF_PATH = re.compile(r"[.\[]")
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 _SPACE_FOR_PLUS = re.compile(r" (?=\d\d:\d\d$)")
 
@@ -42,12 +46,16 @@ class Parameter(NamedTuple):
     name: str  # of the operation
     wire: str  # of the request
     place: Place
-    type: Any  # without None
+    type: Any  # without None, unless null is another thing than nothing: it resets
     required: bool
 
     @property
     def is_list(self) -> bool:
         return get_origin(self.type) in (list, tuple, Sequence)
+
+    @property
+    def is_nullable(self) -> bool:
+        return type(None) in get_args(self.type)
 
     @property
     def is_mapping(self) -> bool:
@@ -108,8 +116,10 @@ def shape_of(
 
 
 def _without_none(hint: Any) -> Any:
+    """A parameter that may be unset as well is told apart from one that is null."""
     if get_origin(hint) in (Union, types.UnionType) and hint != Duration:
-        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        absent = msgspec.UnsetType if msgspec.UnsetType in get_args(hint) else type(None)
+        kinds = [kind for kind in get_args(hint) if kind is not absent]
         if len(kinds) < len(get_args(hint)):
             joined: Any = Union[tuple(kinds)]  # noqa: UP007 - made at run time
             return joined
@@ -155,30 +165,52 @@ def _on_the_wire(kind: Any) -> Any:
 
 def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence[str] = ()) -> dict[str, Any]:
     """The parameters in a query; `also` are names that the caller reads itself."""
-    wanted, mappings = shape.in_query, shape.mappings
     found: dict[str, Any] = {}
     own = set[str]()
+    faults: list[ValidationError] = []
     for wire, text in pairs:
-        member = _MEMBER.fullmatch(wire)
-        if member is not None and member[1] in mappings:
-            found.setdefault(mappings[member[1]].name, {})[member[2] or member[3]] = text
-        elif wire in also:
+        try:
             if wire in own:
                 raise _twice(wire)
-            own.add(wire)
-        elif wire not in wanted or wanted[wire].is_mapping:
-            raise unknown(wire, [*wanted, *also], "parameter")
-        elif wanted[wire].is_list:
-            kind = get_args(wanted[wire].type)[0]
-            found.setdefault(wanted[wire].name, []).append(from_text(text, kind, wire))
-        elif wanted[wire].name in found:
-            raise _twice(wire)
-        else:
-            found[wanted[wire].name] = from_text(text, wanted[wire].type, wire)
-    for parameter in wanted.values():
-        if parameter.required and parameter.name not in found:
-            raise ValidationError(f"{parameter.wire}: is missing", field=parameter.wire)
+            if wire in also:
+                own.add(wire)
+            else:
+                _read_pair(shape, wire, text, found, also)
+        except ValidationError as error:
+            faults.append(error)
+    told = {fault.field for fault in faults}
+    for parameter in shape.in_query.values():
+        if parameter.required and parameter.name not in found and parameter.wire not in told:
+            faults.append(ValidationError(f"{parameter.wire}: is missing", field=parameter.wire))
+    if faults:
+        raise together(faults)
     return found
+
+
+def _read_pair(shape: Shape, wire: str, text: str, found: dict[str, Any], also: Sequence[str]) -> None:
+    """Adds what one pair of a query says to what was found."""
+    wanted, mappings = shape.in_query, shape.mappings
+    member = _MEMBER.fullmatch(wire)
+    if member is not None and member[1] in mappings:
+        found.setdefault(mappings[member[1]].name, {})[member[2] or member[3]] = text
+    elif wire not in wanted or wanted[wire].is_mapping:
+        raise unknown(wire, [*wanted, *also], "parameter")
+    elif wanted[wire].is_list:
+        kind = get_args(wanted[wire].type)[0]
+        found.setdefault(wanted[wire].name, []).append(from_text(text, kind, wire))
+    elif wanted[wire].name in found:
+        raise _twice(wire)
+    else:
+        found[wanted[wire].name] = from_text(text, wanted[wire].type, wire)
+
+
+def together(faults: Sequence[ValidationError]) -> ValidationError:
+    """The first of them; with several, it tells them all."""
+    first = faults[0]
+    if len(faults) > 1:
+        told = faults[:MOST_FAULTS]
+        first.details["errors"] = [{"field": one.field, "code": one.code, "message": one.message} for one in told]
+    return first
 
 
 def _twice(wire: str) -> ValidationError:
@@ -246,7 +278,31 @@ def _replaces(given: str) -> bool:
 
 
 def from_body(shape: Shape, value: Any) -> dict[str, Any]:
-    """The parameters in a body that was read as JSON."""
+    """The parameters in a body that was read as JSON. The error tells the faults of several members, where it can."""
+    try:
+        return _from_body(shape, value)
+    except ValidationError as first:
+        faults = [first]
+    left = dict(value) if isinstance(value, dict) and len(value) <= MOST_MEMBERS else {}
+    removed: set[str] = set()
+    while len(faults) < MOST_FAULTS:
+        wrong = _MEMBER_OF_PATH.split(faults[-1].field or "")[0]
+        if wrong not in left:
+            break
+        del left[wrong]  # what is wrong with the others?
+        removed.add(wrong)
+        try:
+            _from_body(shape, left)
+        except ValidationError as error:
+            if _MEMBER_OF_PATH.split(error.field or "")[0] in removed:
+                break  # that it is missing is our doing
+            faults.append(error)
+        else:
+            break
+    raise together(faults)
+
+
+def _from_body(shape: Shape, value: Any) -> dict[str, Any]:
     if shape.body is None:
         if value is not None:
             raise ValidationError("body: this operation takes none; send it without", field="body")
@@ -269,7 +325,12 @@ def _as_declared(parameter: Parameter, member: Any) -> Any:
 
 
 # Types with rules and errors of their own.
-READERS: dict[Any, Callable[[Any], Any]] = {Definition: read_definition, ScheduleSpec: read_spec}
+READERS: dict[Any, Callable[[Any], Any]] = {
+    Definition: read_definition,
+    ScheduleSpec: read_spec,
+    AlertRuleSpec: read_rule,
+    ChannelSpec: read_channel,
+}
 
 
 def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationError:
@@ -315,56 +376,3 @@ def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:
     close = get_close_matches(name, known, 1)
     meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
     return ValidationError(f"{name}: no such {what}; {meant}", field=name)
-
-
-# ── client: parameters → request ────────────────────────────────────────────────────────────────
-
-
-class Written(NamedTuple):
-    path: str
-    query: list[tuple[str, str]]
-    headers: dict[str, str]
-    body: bytes | None
-
-
-def written(shape: Shape, path: str, given: Mapping[str, Any]) -> Written:
-    """The request that carries these parameters."""
-    query: list[tuple[str, str]] = []
-    headers: dict[str, str] = {}
-    members: dict[str, Any] = {}
-    for parameter in shape.parameters:
-        value = given.get(parameter.name)
-        if parameter.name not in given or (value is None and not parameter.required):
-            continue
-        match parameter.place:
-            case "path":
-                path = path.replace(f"{{{parameter.wire}}}", quote(to_text(value), safe=""))
-            case "query":
-                query += _as_query(parameter, value)
-            case "header" if parameter.name == "version":
-                headers["If-Match"] = f'"v{value}"'
-            case "header":
-                if value is False:
-                    headers["If-None-Match"] = "*"
-            case "body":
-                members[parameter.wire] = value
-    if shape.body is None:
-        return Written(path, query, headers, None)
-    body = members[shape.whole_body] if shape.whole_body is not None else members
-    return Written(path, query, headers, msgspec.json.encode(body))
-
-
-def _as_query(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    if parameter.is_mapping:
-        return [(f"{parameter.wire}.{name}", to_text(one)) for name, one in value.items()]
-    if parameter.is_list:
-        return [(parameter.wire, to_text(one)) for one in ([value] if isinstance(value, str) else value)]
-    return [(parameter.wire, to_text(value))]
-
-
-def to_text(value: Any) -> str:
-    """A value in a path or a query."""
-    plain = value.total_seconds() if isinstance(value, timedelta) else msgspec.to_builtins(value)
-    if isinstance(plain, bool):
-        return "true" if plain else "false"
-    return str(plain)

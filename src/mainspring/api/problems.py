@@ -89,6 +89,7 @@ STATUS: dict[type[MainspringError], int] = {
     WrongHost: 421,
     errors.ValidationError: 422,
     errors.RateLimited: 429,
+    errors.QueueFull: 429,
     HeadersTooLarge: 431,
     MainspringError: 500,
     errors.StoreUnavailable: 503,
@@ -99,6 +100,7 @@ STATUS: dict[type[MainspringError], int] = {
 # Of the tree, but never the answer to a request: they are about a task that was waited for, or about a process.
 NEVER_ANSWERED = (
     errors.TaskFailed,
+    errors.BatchFailed,
     errors.ResultLost,
     errors.WaitTimeout,
     errors.BackupFailed,

@@ -77,6 +77,6 @@ class Router(Generic[R]):
 
 def _decoded(part: bytes) -> str:
     try:
-        return unquote_to_bytes(part).decode()
+        return (unquote_to_bytes(part) if b"%" in part else part).decode()
     except UnicodeDecodeError:
         raise Malformed("the path is not UTF-8; percent-encode names as UTF-8") from None

@@ -16,7 +16,9 @@ from mainspring.errors import MainspringError
 from mainspring.model.access.actors import Role
 
 BASE = "/api/v1"
-_THINGS = {"fleet": "agent", "plan_times": "schedule", "backfill": "schedule", "forecast": "schedule"}
+_THINGS = {"fleet": "agent"} | dict.fromkeys(
+    ("plan_times", "backfill", "fired", "forecast", "herds", "skips"), "schedule"
+)
 
 ADMIN = frozenset({Role.ADMIN})
 ACTS = ADMIN | {Role.OPERATOR}
@@ -44,6 +46,7 @@ class Row:
     bound: tuple[str, ...] = ()  # parameters that the server knows (`bindings` of the application), not the caller
     errors: tuple[type[MainspringError], ...] = ()
     handler: Handler | None = None  # answers in place of the operation, which then only says what is taken and given
+    computes: bool = False  # for long between its statements: it gets a connection for each of them, not one for all
     waits: bool = False  # takes `wait`: answers once the task has ended
     media_type: str = "application/json"
     other_types: tuple[str, ...] = ()  # of the answer, by Accept
@@ -53,7 +56,7 @@ class Row:
     base: str = BASE
     guarded: bool = True  # refuses a Host that is not ours; load balancers ask for health under any
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Such as tasks.cancel: in OpenAPI, in metrics and in the audit."""
         return f"{self.operation.__module__.rpartition('.')[2]}.{self.operation.__name__}"
@@ -62,8 +65,10 @@ class Row:
     def action(self) -> str:
         """The same in the words of the audit: task.cancel, token.create, agent.drain."""
         room, _, name = self.name.partition(".")
-        if room == "access":
+        if room in ("access", "holds"):
             verb, _, what = name.partition("_")
+            if room == "holds":
+                return f"{what or 'cluster'}.{verb}"
             return f"{what.removesuffix('s')}.{verb}" if what else name
         return f"{_THINGS.get(room, room.removesuffix('s'))}.{name}"
 

@@ -125,7 +125,7 @@ class Client:
         """Whether anybody is there to run tasks."""
         from mainspring import operations
 
-        return any(agent.status in ("active", "draining") for agent in await self.call(operations.fleet.listing))
+        return any(agent.status in ("active", "draining") for agent in await self.every(operations.fleet.listing))
 
     def _reached(self) -> Operations:
         if self._operations is None:
@@ -172,7 +172,7 @@ class Client:
 
     async def _open(self) -> Database:
         """Migrates the embedded PostgreSQL; a shared one is left to servers and `mainspring migrate`."""
-        from mainspring.compose.local import open_database
+        from mainspring.compose.stores import open_database
 
         if self._database is None:
             opening = open_database(self.settings, prepare=self.settings.dsn is None)
@@ -212,7 +212,7 @@ def with_client(command: Operation[P]) -> Callable[P, None]:
 
     @wraps(command)
     async def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from mainspring.compose.local import load
+        from mainspring.config import load
 
         given = shared()
         client = Client(load(given.given()), server_of(given))

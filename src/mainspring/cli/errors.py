@@ -23,11 +23,13 @@ _EXIT_CODES: tuple[tuple[type[errors.MainspringError], int], ...] = (
     (errors.ValidationError, USAGE),
     (errors.NotFound, 3),
     (errors.Conflict, 4),
+    (errors.QueueFull, 4),
     (errors.AccessDenied, 5),
     (errors.StoreUnavailable, 6),
     (errors.EmbeddedUnavailable, 6),
     (errors.ServerUnavailable, 6),
     (errors.TaskFailed, 7),
+    (errors.BatchFailed, 7),
     (errors.WaitTimeout, 124),
 )
 

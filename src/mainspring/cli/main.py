@@ -17,13 +17,20 @@ from mainspring.cli.access.audit import audit
 from mainspring.cli.access.roles import grant, revoke
 from mainspring.cli.access.sessions import login, sessions
 from mainspring.cli.access.tokens import token
+from mainspring.cli.alerts.alerts import alert
+from mainspring.cli.alerts.channels import channel
+from mainspring.cli.alerts.rules import alert_rule, list_rules
 from mainspring.cli.base import Group, examples
 from mainspring.cli.errors import INTERRUPTED, USAGE, flush_output, report
 from mainspring.cli.fleet.agents import agents
+from mainspring.cli.fleet.autoscale import autoscale
 from mainspring.cli.fleet.daemons import daemon
 from mainspring.cli.fleet.segments import segments
 from mainspring.cli.fleet.servers import servers
+from mainspring.cli.fleet.settings import settings
+from mainspring.cli.jobs.holds import hold, release
 from mainspring.cli.jobs.jobs import job
+from mainspring.cli.jobs.rules import rule
 from mainspring.cli.processes.backup import backup, db, restore
 from mainspring.cli.processes.demo import demo
 from mainspring.cli.processes.doctor import doctor
@@ -31,6 +38,7 @@ from mainspring.cli.processes.run import up, worker
 from mainspring.cli.processes.serve import agent, api, server
 from mainspring.cli.processes.status import migrate, stats
 from mainspring.cli.schedules.schedules import schedule
+from mainspring.cli.tasks.batches import batch
 from mainspring.cli.tasks.tasks import task
 
 
@@ -51,10 +59,16 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, server, agent, worker, api, demo, migrate, job, schedule, daemon, task):
+for command in (up, server, agent, worker, api, demo, migrate, job, schedule, daemon, task, batch, rule):
     cli.add_command(command)
-for command in (agents, servers, segments, stats, doctor, login, sessions, token, audit):
+for command in (hold, release, agents, servers, segments, settings, stats, autoscale, doctor):
     cli.add_command(command)
+for command in (login, sessions, token, audit):
+    cli.add_command(command)
+for command in (alert, channel):
+    cli.add_command(command)
+for command in (list_rules, alert_rule):
+    alert.add_command(command)
 for command in (grant, revoke, backup, restore, db):
     cli.add_command(command)
 

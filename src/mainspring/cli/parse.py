@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -116,6 +116,13 @@ def new_task(
     key: str | None,
     concurrency_key: str | None,
     after: Sequence[int],
+    on_parent_failure: Literal["skip", "run", "fail"] | None = None,
+    batch: int | None = None,
+    if_exists: Literal["return", "reject"] | None = None,
+    tags: Sequence[str] = (),
+    expires: str | None = None,
+    run_timeout: str | None = None,
+    retries: int | None = None,
 ) -> NewTask:
     """A task to submit, checked."""
     from mainspring.model.tasks.payload import decode
@@ -130,6 +137,13 @@ def new_task(
         key=key,
         concurrency_key=concurrency_key,
         after=after,
+        on_parent_failure=on_parent_failure,
+        batch=batch,
+        if_exists=if_exists or "return",
+        tags=tags,
+        expires=expires,
+        timeout=run_timeout,
+        retries=retries,
     )
     submission(task)
     return task

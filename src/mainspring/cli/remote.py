@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from mainspring.cli.access.logins import check_server, find_login, logins_file, read_logins
 from mainspring.client.remote import Client
 from mainspring.compose.admin_token import admin_token
-from mainspring.compose.local import data_directory
 from mainspring.compose.network import agent_tls, is_loopback
+from mainspring.compose.stores import data_directory
 from mainspring.config import Settings
 
 
@@ -30,7 +30,12 @@ def remote_client(server: str, settings: Settings) -> Client:
 
 
 def client_of(url: str, token: str | None, settings: Settings) -> Client:
-    return Client(url, token, tls=None if settings.tls_ca is None else agent_tls(settings))
+    client = Client(url, token, tls=None if settings.tls_ca is None else agent_tls(settings))
+    client.without_token = (
+        f"`mainspring login {url}` keeps one for it, or set MAINSPRING_TOKEN; on the machine of the server "
+        "`mainspring token create NAME --role viewer` makes one"
+    )
+    return client
 
 
 def _token_of_this_machine(url: str, settings: Settings) -> str | None:

@@ -81,6 +81,6 @@ def _events(client: Client, id: int, after: str | None) -> AsyncIterator[ServerE
 
 
 async def _attempt(client: Client, id: int, token: int) -> NewAttempt:
-    found = await client.call(tasks.show, id)
-    attempt = next((one for one in found.attempts if one.token == token), None)
+    found = await client.call(tasks.attempts, id)
+    attempt = next((one for one in found.items if one.token == token), None)
     return NewAttempt(0, None) if attempt is None else NewAttempt(attempt.number, attempt.agent)

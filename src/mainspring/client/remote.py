@@ -14,7 +14,7 @@ import asyncio
 import inspect
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from functools import cache, partial
+from functools import cache
 from time import monotonic
 from types import TracebackType
 from typing import Any, get_origin, get_type_hints
@@ -24,7 +24,6 @@ from uuid import uuid4
 import aiohttp
 import msgspec
 
-from mainspring.api.parameters import written
 from mainspring.api.problems import from_problem
 from mainspring.api.rows import ROWS
 from mainspring.api.table import BASE, Row
@@ -33,20 +32,28 @@ from mainspring.client.interface import Operation, P, R
 from mainspring.client.namespaces import (
     Access,
     Agents,
+    Alerts,
+    Batches,
     Calendars,
+    Channels,
     Cluster,
     Daemons,
     Jobs,
+    Named,
     Namespace,
+    Rules,
     Schedules,
     Settings,
     Tasks,
+    described,
 )
 from mainspring.client.sse import ServerEvent
+from mainspring.client.written import written
 from mainspring.errors import (
     MainspringError,
     ServerUnavailable,
     StoreUnavailable,
+    Unauthorized,
     ValidationError,
     WaitTimeout,
     shown,
@@ -79,12 +86,15 @@ class Client:
         self.timeout = timeout
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        self.without_token = "give one: Client(url, token)"  # what to do without one, if the server wants one
         self._has_answered = False  # ever: the URL is right, and the server comes back
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
         self.sync_loop: asyncio.AbstractEventLoop | None = None
         self.tasks, self.jobs, self.schedules = Tasks(self), Jobs(self), Schedules(self)
         self.calendars, self.daemons, self.agents = Calendars(self), Daemons(self), Agents(self)
         self.cluster, self.settings, self.access = Cluster(self), Settings(self), Access(self)
+        self.alerts, self.channels, self.rules = Alerts(self), Channels(self), Rules(self)
+        self.batches = Batches(self)
         self.sync = SyncClient(self)
 
     async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -197,6 +207,8 @@ class Client:
                 data = await answer.read()
                 self._has_answered = True
                 is_told = answer.status in answered and answer.content_type == "application/json"
+                if answer.status == 401 and self._token is None:
+                    raise Unauthorized(f"no token for {self.url}; {self.without_token}")
                 if answer.status >= 300 and not is_told:
                     raise _refusal(data, answer)
                 return data
@@ -246,11 +258,14 @@ class SyncClient:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._bridge = SyncBridge(client)
+        self._bridge = SyncBridge(client, sync="client.sync.{}", plain="client.{}")
 
     def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._named("call", operation, *args, **kwargs)
+
+    def _named(self, name: str, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         make = lambda: self._client.call(operation, *args, **kwargs)  # noqa: E731
-        return self._bridge.call("call", make, None)  # each request has its own timeout
+        return self._bridge.call(name, make, None)  # each request has its own timeout
 
     def wait(self, id: int, timeout: float | None = None) -> None:
         """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
@@ -263,17 +278,29 @@ class SyncClient:
         namespace = getattr(self._client, name)
         if not isinstance(namespace, Namespace):
             raise AttributeError(name)
-        return _SyncNamespace(self, namespace)
+        return _SyncNamespace(self._named, namespace, name)
 
 
 class _SyncNamespace:
-    def __init__(self, client: SyncClient, namespace: Namespace) -> None:
-        self._client = client
+    def __init__(self, call: Callable[..., Any], namespace: Namespace, name: str) -> None:
+        self._call = call
         self._namespace = namespace
+        self._name = name
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        named = type(self._namespace).__dict__[name]
-        return partial(self._client.call, named.operation)
+        named = vars(type(self._namespace)).get(name)
+        if not isinstance(named, Named):
+            raise AttributeError(f"client.sync.{self._name} has no {name!r}")
+        call, operation, whole = self._call, named.operation, f"{self._name}.{name}"
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return call(whole, operation, *args, **kwargs)
+
+        made: Callable[..., Any] = described(method, named)
+        return made
+
+    def __dir__(self) -> list[str]:
+        return [name for name, named in vars(type(self._namespace)).items() if isinstance(named, Named)]
 
 
 @cache

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
+from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.origins import Origins
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.make import make_api as make_application
@@ -53,7 +54,14 @@ def make_api(settings: Settings, database: Database, server: Server | None = Non
         degraded_after=settings.degraded_after,
         skew_limit=settings.skew_limit,
         server_name=settings.server_name or socket.gethostname(),
+        environment=settings.environment,
         keep=timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed)),
+        bounds=Bounds(
+            rate=settings.api_rate,
+            failures=settings.api_failures,
+            streams=settings.api_streams,
+            streams_per_caller=settings.api_streams_per_token,
+        ),
     )
     if server is not None:
         server.recorder.on_ended.connect(lambda endings: made.hint([ending.task for ending in endings]))

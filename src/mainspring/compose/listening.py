@@ -115,12 +115,13 @@ class Listening:
         if server is not None and not self._settings.api:
             return None
         from mainspring.compose.api import make_api
-        from mainspring.front.http_server import HttpServer  # imports uvicorn
+        from mainspring.front.http_server import HttpServer, Limits  # imports uvicorn
         from mainspring.front.listener import Listener
 
         self._serves_api = True
         api = make_api(self._settings, database, server)
-        http_server = HttpServer(api.app, on_stop=api.end_streams)
+        limits = Limits(connections=self._settings.api_connections)
+        http_server = HttpServer(api.app, limits, on_stop=api.end_streams)
         self._closes.append(api.close)
         if self._api_sockets:
             listener = Listener(http_server, self._api_sockets, self._tls)

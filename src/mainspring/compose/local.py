@@ -1,4 +1,4 @@
-"""Local: build a database, and a server and an agent in one process, from settings.
+"""Local: build a server and an agent in one process, from settings.
 
 Next: server/server.py
 """
@@ -9,11 +9,10 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from mainspring.agent.agent import Agent, Connect
@@ -21,12 +20,12 @@ from mainspring.agent.attempt import Attempt, Executor, Transactions
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
+from mainspring.compose.stores import data_directory
 from mainspring.config import Settings, load
-from mainspring.errors import StaleAttempt, StoreUnavailable, ValidationError
+from mainspring.errors import StaleAttempt, StoreUnavailable
 from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
 from mainspring.model.placement.lead import Lead
-from mainspring.model.schedules.schedules import Schedule
-from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run
+from mainspring.model.tasks.jobs import Command, Http, Python, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.lease_keeper import LeaseKeeper
 from mainspring.server.cluster.dead_processes import process_identity
@@ -34,11 +33,8 @@ from mainspring.server.cluster.identity import Identity
 from mainspring.server.planning.scopes import Provider
 from mainspring.server.server import Server
 from mainspring.store.cluster.servers import ServerInfo
-from mainspring.store.embedded.server import Embedded, default_directory
 from mainspring.store.postgres.database import Database
-from mainspring.store.postgres.migrate import migrate
-from mainspring.store.schedules import synchronise
-from mainspring.store.tasks import jobs, transitions
+from mainspring.store.tasks import transitions
 from mainspring.version import VERSION
 from mainspring.watchdog import Watchdog
 from mainspring.wire.channel import Channel, memory_pair
@@ -48,96 +44,7 @@ log = logging.getLogger("mainspring")
 
 REPORTS_WITHIN = 10.0  # seconds beyond the patience, in which stopped attempts end and report
 
-__all__ = ["Engine", "Settings", "load", "open_database"]
-
-
-def data_directory(settings: Settings) -> Path:
-    return Path(settings.data_directory) if settings.data_directory else default_directory()
-
-
-_is_agent = False
-
-
-@contextmanager
-def without_database() -> Iterator[None]:
-    """While this process is an agent: it opens no database without a DSN."""
-    global _is_agent
-    was, _is_agent = _is_agent, True
-    try:
-        yield
-    finally:
-        _is_agent = was
-
-
-def lacks_database() -> bool:
-    """Whether this process may open only a database that is named by a DSN."""
-    return _is_agent
-
-
-def no_database() -> ValidationError:
-    return ValidationError(
-        "this process is an agent, which has no database: start it with --dsn. Without one, a handler can submit "
-        "tasks, through the agent's server; their result(), status() and the like need a database",
-        field="dsn",
-    )
-
-
-@asynccontextmanager
-async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIterator[Database]:
-    """The database of these settings, the embedded one if there is no DSN.
-
-    A server prepares it: it migrates the schema, and remembers across restarts where PostgreSQL failed over to.
-    """
-    directory = data_directory(settings)
-    if settings.dsn is None and _is_agent:
-        raise no_database()
-    if settings.dsn is None:
-        embedded = await asyncio.to_thread(Embedded.start, directory)
-        database = Database(embedded.dsn, revive=embedded.revive)
-    else:
-        embedded = None
-        database = Database(settings.dsn, timeline_file=directory / "timelines.json" if prepare else None)
-    try:
-        if prepare:
-            await migrate(database)
-        await database.open()
-        yield database
-    finally:
-        await database.close()
-        if embedded is not None:
-            await _in_thread(embedded.stop)
-
-
-async def _in_thread(call: Callable[[], None]) -> None:
-    try:
-        await asyncio.to_thread(call)
-    except RuntimeError:  # the interpreter is shutting down and starts no threads
-        call()
-
-
-class Timetable(Protocol):
-    """The schedules and calendars of an application."""
-
-    all: dict[str, Schedule]
-    calendars: dict[str, tuple[str, ...]]
-
-
-async def register(
-    database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
-) -> None:
-    """Write what an application defines to the database: jobs, calendars, schedules; as they are at the call.
-
-    A role that may not, such as a producer's, uses what is there: another process of the application has defined it.
-    """
-    definitions, calendars, schedules = dict(definitions), dict(timetable.calendars), list(timetable.all.values())
-    async with database.acquire() as conn:
-        if not await jobs.may_register(conn):
-            log.info("this role of PostgreSQL may not define jobs and schedules; it uses those that are there")
-            return
-        await synchronise.put_calendars(conn, calendars)
-        async with conn.transaction():
-            await jobs.register(conn, definitions)
-            await synchronise.synchronise(conn, app, version, schedules)
+__all__ = ["Engine", "Settings", "load"]
 
 
 def identity_of(settings: Settings) -> Identity:
@@ -166,6 +73,7 @@ def make_server(
         skew_limit=settings.skew_limit,
         placement=settings.placement,
         providers=providers,
+        http_allow=settings.http_allow,
         wall=_wall(settings),
     )
 
@@ -226,18 +134,24 @@ class Executors:
 
 def _transactions(database: Database) -> Transactions:
     @asynccontextmanager
-    async def transaction(attempt: Attempt) -> AsyncIterator[Any]:
-        armed = attempt.armed
+    async def transaction(attempts: Sequence[Attempt]) -> AsyncIterator[Any]:
         async with database.acquire(translated=False) as conn, conn.transaction():
             yield conn  # errors of the handler pass through untranslated
-            ending = Ending(
-                armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0
-            )  # no end: the database sets it to the time of the commit
-            if not await transitions.complete(conn, ending):
-                raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
-        attempt.committed = True
+            endings = [_completion(attempt) for attempt in attempts]
+            completed = {ending.task for ending in await transitions.complete(conn, endings)}
+            if stale := [ending.task for ending in endings if ending.task not in completed]:
+                tasks = f"task {stale[0]} belongs" if len(stale) == 1 else f"tasks {stale} belong"
+                raise StaleAttempt(f"{tasks} to another attempt now; nothing was committed")
+        for attempt in attempts:
+            attempt.committed = True
 
     return transaction
+
+
+def _completion(attempt: Attempt) -> Ending:
+    """Without an end: the database sets it to the time of the commit."""
+    armed = attempt.armed
+    return Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0)
 
 
 class Engine:

@@ -27,8 +27,8 @@ from mainspring.compose.local import (
     identity_of,
     make_agent,
     make_server,
-    without_database,
 )
+from mainspring.compose.stores import without_database
 from mainspring.errors import ValidationError
 from mainspring.model.words.locations import address, is_loopback
 from mainspring.server.agents.lease_keeper import LeaseKeeper
@@ -165,8 +165,9 @@ class RemoteAgent:
         return None if asked.is_set() else self.agent.session
 
     async def until(self, asked: asyncio.Event) -> None:
-        """Run until `asked` is set, or no server admits the agent any more."""
-        await self._first_of(asked.wait())
+        """Run until `asked` is set, it has been idle for as long as the settings say, or no server admits it."""
+        idle = self._settings.exit_when_idle
+        await self._first_of(asked.wait(), *([] if idle is None else [self.agent.idle(idle)]))
 
     async def _first_of(self, *waits: Coroutine[Any, Any, Any]) -> None:
         tasks = [asyncio.ensure_future(wait) for wait in waits]

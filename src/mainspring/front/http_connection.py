@@ -20,7 +20,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mainspring.api.problems import HeadersTooLarge, Malformed, TooSlow
 from mainspring.errors import Busy, MainspringError
@@ -143,7 +143,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         self._phase = Phase.BODY
         self._deadline = self.loop.time() + self._limits.body
-        self.cycle.transport = cast(asyncio.Transport, _Closing(self))
+        self.cycle.transport = cast(asyncio.Transport, _Writing(self, self.cycle))
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -246,10 +246,34 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write_eof()
 
 
-class _Closing:
-    """The transport of a request: its `close` is `HttpConnection.end`."""
+class _Writing:
+    """The transport of a request. Its head and the first part of its body go out as one, which spares a system call and
+    a packet; its `close` is `HttpConnection.end`."""
 
-    def __init__(self, connection: HttpConnection) -> None:
-        self.write = connection.transport.write
+    def __init__(self, connection: HttpConnection, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._transport = connection.transport
+        self._head = b""
+        self._joins = cycle.scope["method"] != "HEAD"  # the head is all there is
         self.is_closing = connection.transport.is_closing
-        self.close = connection.end
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif self._joins and self._cycle.response_started:  # it has just begun
+            self._joins = False
+            self._head = data
+            self._connection.loop.call_soon(self._flush)  # the body of a stream comes later
+        else:
+            self._transport.write(data)
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self._flush()
+        self._connection.end()

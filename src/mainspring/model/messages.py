@@ -12,6 +12,7 @@ from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
+from mainspring.model.flows.options import MAX_TAGS
 from mainspring.model.tasks.jobs import DEFAULT_PRIORITY, Job
 from mainspring.model.tasks.states import TaskState
 
@@ -170,6 +171,14 @@ class Submit(Struct, tag="submit"):
     key_ttl: float = 86400.0
     after: Annotated[list[int], Meta(max_length=MAX_TASKS)] | None = None
     concurrency_key: str | None = None
+    tags: Annotated[list[str], Meta(max_length=MAX_TAGS)] | None = None
+    expires: float | None = None
+    batch: int | None = None
+    on_parent_failure: str | None = None
+    if_exists: str | None = None
+    timeout: float | None = None
+    retries: int | None = None
+    stalls_after: float | None = None
 
     @property
     def size(self) -> int:
@@ -217,6 +226,10 @@ class Armed(AttemptId, array_like=True, gc=False):
     daemon: bool = False  # a replica: an agent that stops does not wait for it
     priority: int = DEFAULT_PRIORITY  # of those that wait for a slot, the agent starts the most important first
     schedule: str | None = None  # the name of the schedule that made it
+    expires_at: float | None = None  # it is skipped if it has not started by then
+    options: str | None = None  # JSON, of TaskOptions
+    rank: int | None = None  # counts in place of the priority, for one that has waited long
+    parents: str | None = None  # JSON: what became of the tasks that it ran after (model/flows/parents.py)
 
 
 class Dispatch(Struct, tag="dispatch"):

@@ -15,45 +15,66 @@ if TYPE_CHECKING:
     from mainspring.operations import (
         access,
         actors,
+        autoscale,
+        batches,
         calendars,
         cluster,
         daemons,
         fleet,
+        flows,
         health,
+        holds,
         jobs,
         output,
         pages,
+        rules,
         schedules,
         settings,
         tasks,
         waiting,
     )
-    from mainspring.operations.planning import backfill, forecast, plan_times, timeline
+    from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
+    from mainspring.operations.planning import backfill, fired, forecast, herds, plan_times, skips, timeline
 
 __all__ = [
     "Connections",
     "access",
     "actors",
+    "alert_rules",
+    "alerts",
+    "autoscale",
     "backfill",
+    "batches",
     "calendars",
+    "channels",
     "cluster",
     "daemons",
+    "fired",
     "fleet",
+    "flows",
     "forecast",
     "health",
+    "herds",
+    "holds",
     "jobs",
+    "mutes",
     "output",
     "pages",
     "plan_times",
+    "rules",
     "schedules",
     "settings",
+    "skips",
     "tasks",
     "timeline",
     "waiting",
 ]
 
 
-_ROOMS = {"backfill": "planning.", "forecast": "planning.", "plan_times": "planning.", "timeline": "planning."}
+_ROOMS = {
+    **dict.fromkeys(("backfill", "fired", "forecast", "herds", "plan_times", "skips", "timeline"), "planning."),
+    **dict.fromkeys(("alert_rules", "alerts", "channels", "mutes"), "alerting."),
+}
 
 
 class Connections(Protocol):

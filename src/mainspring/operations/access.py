@@ -21,6 +21,7 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name, check_text
 from mainspring.operations import pages
 from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
 from mainspring.store.access import audit, sessions, tokens
 from mainspring.store.access.audit import Entry
 from mainspring.store.access.sessions import NewSession, Session
@@ -129,10 +130,20 @@ def _check_admin(actor: Actor, what: str) -> None:
         raise Forbidden(f"{actor.name} is {actor.role}; to {what} takes the role admin")
 
 
-async def list_tokens(conn: Connection, actor: Actor) -> list[Token]:
+async def list_tokens(
+    conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT
+) -> Page[Token]:
     """The tokens there are, ended ones too, without their secrets."""
     _check_admin(actor, "list tokens")
-    return [token for token in await tokens.listing(conn) if _reaches(actor, token)]
+    return await by_name.page(
+        lambda after, count: tokens.listing(conn, after=after, limit=count),
+        lambda token: token.id,
+        lambda token: _reaches(actor, token),
+        filters={"list": "tokens"},
+        cursor=cursor,
+        limit=limit,
+        kind=pages.Number,
+    )
 
 
 async def revoke_token(conn: Connection, actor: Actor, id: int) -> None:
@@ -205,10 +216,20 @@ async def exchange_login(
     return made
 
 
-async def list_sessions(conn: Connection, actor: Actor) -> list[Session]:
+async def list_sessions(
+    conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT
+) -> Page[Session]:
     """The sessions of the console that are valid now."""
     _check_admin(actor, "list sessions")
-    return [session for session in await sessions.listing(conn) if _reaches(actor, session)]
+    return await by_name.page(
+        lambda after, count: sessions.listing(conn, after=after, limit=count),
+        lambda session: session.id,
+        lambda session: _reaches(actor, session),
+        filters={"list": "sessions"},
+        cursor=cursor,
+        limit=limit,
+        kind=pages.Number,
+    )
 
 
 async def revoke_session(conn: Connection, actor: Actor, id: int) -> None:
@@ -284,7 +305,7 @@ async def list_audit(
         if value is not None:
             check_text(value, field=name, limit=audit.MOST_TEXT)
     filters = {"list": "audit", **given, "since": since}
-    before = pages.position(cursor, filters, int)
+    before = pages.position(cursor, filters, pages.Number)
     found = await audit.search(conn, **given, since=since, before=before, limit=pages.check_limit(limit))
     following = None if found.before is None else pages.cursor(filters, found.before)
     return Page(found.entries, following, found.searched_to)

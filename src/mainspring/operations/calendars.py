@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainspring.errors import CalendarNotFound, NameTaken
+from mainspring.errors import CalendarNotFound, Conflict, NameTaken
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_path_name
@@ -18,6 +18,7 @@ from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name, reach
 from mainspring.operations.parts.by_name import check_version
 from mainspring.store.access import audit
+from mainspring.store.alerts import rules
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
 from mainspring.store.schedules.calendars import Calendar
@@ -100,6 +101,8 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
         calendar = await _find(conn, name, lock=True)
         await _check_users(conn, actor, name)
         check_version("calendar", name, calendar.version, version)
+        if quiet := await rules.using_calendar(conn, name):
+            raise Conflict(f"alert rule {quiet[0]!r} is quiet on its days; change that first", field="calendar")
         await calendars.delete(conn, name)
         await audit.changed(conn, actor, "calendar.delete", f"calendar:{name}", {"days": calendar.days}, None)
 

@@ -1,12 +1,14 @@
-"""The cluster: servers, the leader, segments and their moves; figures: now, over time, by queue.
+"""The cluster: servers, the leader, segments and their moves; figures: now, over time, by queue; PostgreSQL.
 
 Next: store/cluster/cluster_views.py, store/figures/stats.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
@@ -14,22 +16,35 @@ from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.names import check_name
 from mainspring.operations import pages
+from mainspring.operations.pages import Page
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
 from mainspring.store.figures import queues as store_queues
 from mainspring.store.figures import series
 from mainspring.store.figures import stats as store_stats
 from mainspring.store.figures.queues import Queues
-from mainspring.store.figures.series import Series
+from mainspring.store.figures.series import JobFigures, Punctuality, Series
 from mainspring.store.figures.stats import Stats
+from mainspring.store.maintenance import activity
+from mainspring.store.maintenance.activity import PostgresqlView
 from mainspring.store.maintenance.retention import KEEP_MINUTES
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import jobs
 
 
-async def servers(conn: Connection, actor: Actor, *, everything: bool = False) -> list[ServerView]:
+async def servers(
+    conn: Connection,
+    actor: Actor,
+    *,
+    everything: bool = False,
+    cursor: str | None = None,
+    limit: int = pages.LIMIT,
+) -> Page[ServerView]:
     """The servers that run and those that ended within the hour; or all that are known."""
-    return await cluster_views.servers(conn, everything=everything)
+    filters = {"list": "servers", "everything": everything}
+    after = pages.position(cursor, filters, tuple[bool, str, datetime, UUID])
+    found = await cluster_views.servers(conn, everything=everything, after=after, limit=pages.check_limit(limit) + 1)
+    return pages.page(found, limit, filters, cluster_views.place)
 
 
 async def server(conn: Connection, actor: Actor, name: str) -> ServerDetail:
@@ -55,6 +70,11 @@ async def stats(conn: Connection, actor: Actor) -> Stats:
     return await store_stats.stats(conn, await _reachable(conn, actor))
 
 
+async def postgresql(conn: Connection, actor: Actor) -> PostgresqlView:
+    """PostgreSQL: its connections by application, and the transactions that have been open longest."""
+    return await activity.view(conn)
+
+
 Step = Literal["1m", "5m", "1h", "1d"]
 _STEPS: dict[Step, timedelta] = {
     "1m": timedelta(minutes=1),
@@ -74,12 +94,19 @@ async def figures(
     end: datetime | None = None,
     step: Step = "1m",
     job: str | None = None,
+    schedule: str | None = None,
 ) -> Series:
     """Figures over time: tasks that ended, their lateness and durations, the depth of the queues.
 
     Without `end` up to now, without `start` 60 steps before that. Minutes are kept for two days, hours for 90. Days
-    are those of UTC.
+    are those of UTC. They are kept by job: `schedule` is refused.
     """
+    if schedule is not None:
+        raise ValidationError(
+            "schedule: figures are kept by job, not by schedule; give `job`, or ask for the timeline, which has the "
+            "runs of each schedule",
+            field="schedule",
+        )
     now: datetime = await conn.fetchval("select mainspring.now()")
     for name, at in (("from", start), ("to", end)):
         if at is not None and at.tzinfo is None:
@@ -89,6 +116,28 @@ async def figures(
     _check_range(start, end, step, now)
     jobs = await _reachable(conn, actor) if job is None else [await _job(conn, actor, job)]
     return await series.series(conn, start, end, _STEPS[step], jobs)
+
+
+Last = Literal["1h", "24h", "30d"]
+_LASTS: dict[Last, timedelta] = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "30d": timedelta(days=30)}
+
+
+async def punctuality(conn: Connection, actor: Actor, *, last: Last = "1h") -> Punctuality:
+    """How late schedules fired in the last hour, day or month: a histogram, and what their SLOs say."""
+    now: datetime = await conn.fetchval("select mainspring.now()")
+    jobs = await _reachable(conn, actor)
+    return await series.punctuality(conn, now - _LASTS[last], now, jobs, by_minute=last == "1h")
+
+
+MOST_JOBS = 100
+
+
+async def job_figures(conn: Connection, actor: Actor, *, job: Sequence[str]) -> list[JobFigures]:
+    """The last hour of up to 100 jobs: how their tasks ended, how often they ran again, and for how long they ran."""
+    if not 1 <= len(job) <= MOST_JOBS:
+        raise ValidationError(f"job: {len(job)}; give 1 to {MOST_JOBS} names", field="job")
+    reached = [check_name(name, field="job") for name in job if actor.reaches(name)]
+    return await series.last_hour(conn, reached)
 
 
 def _check_range(start: datetime, end: datetime, step: Step, now: datetime) -> None:

@@ -31,6 +31,8 @@ from mainspring.store.schedules import schedules
 from mainspring.store.schedules.schedules import Stored
 from mainspring.store.tasks import tasks
 
+LOOKED_AT = 20  # attempts of a replica, for the error of the last that had one
+
 
 class DaemonChange(msgspec.Struct, frozen=True):
     daemon: Daemon
@@ -72,7 +74,8 @@ async def show(conn: Connection, actor: Actor, name: str) -> Daemon:
 async def _last_error(conn: Connection, replica: Replica) -> str | None:
     if replica.state != "waiting":
         return None
-    errors = [attempt.error for attempt in await tasks.attempts(conn, replica.task) if attempt.error]
+    tried = await tasks.attempts(conn, replica.task, limit=LOOKED_AT)
+    errors = [attempt.error for attempt in tried if attempt.error]
     return f"ended last with: {errors[-1].partition(chr(10))[0]}" if errors else None
 
 

@@ -2,7 +2,7 @@
 
 From few statements that cost the same whatever is stored: they read neither the history nor tasks that are not due.
 `unavailable` is the answer while PostgreSQL gives no connection.
-Reads   store.figures.condition, store.figures.waiting
+Reads   store.figures.condition, store.figures.waiting, store.alerts.deliveries
 Next:   store/figures/condition.py
 """
 
@@ -19,6 +19,8 @@ from mainspring.errors import MainspringError, SchemaMismatch, StoreUnavailable
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.model.words.skew import DEFAULT_LIMIT
+from mainspring.operations import holds
+from mainspring.store.alerts import deliveries
 from mainspring.store.cluster import registry
 from mainspring.store.figures import condition
 from mainspring.store.figures.condition import Condition
@@ -93,7 +95,7 @@ async def health(
     found = await condition.read(conn)
     skew = _own_skew(found, sent, time.time())
     agents = await registry.heard(conn)
-    pools = [pool for pool in await waiting(conn) if _is_seen(pool, actor)]
+    pools = [pool for pool in await waiting(conn) if _is_seen(pool, actor) and not pool.is_held]
     return _health(
         [
             _writable(found),
@@ -103,8 +105,11 @@ async def health(
             _segments(found),
             await _agents(conn, agents),
             *_queue(pools, agents, actor, degraded_after),
+            await _full(conn, actor),
             await _clocks(conn, skew, skew_limit),
             await _maintenance(conn),
+            await _alerts(conn),
+            await _held(conn, actor),
         ]
     )
 
@@ -151,6 +156,8 @@ def _is_long(found: Condition, since: datetime | None) -> bool:
 
 def _leader(found: Condition) -> Check:
     until = found.leads_until
+    if not found.servers:
+        return _degraded("no_leader", "no server leads, because none is active; start one", until)
     if until is not None and (until > found.now or not _is_long(found, until)):
         return _good("no_leader", "a server leads, or is about to be elected")
     return _degraded(
@@ -162,7 +169,7 @@ def _leader(found: Condition) -> Check:
 
 
 def _segments(found: Condition) -> Check:
-    if not found.unowned or not _is_long(found, found.unowned_since):
+    if not found.unowned or (found.servers and not _is_long(found, found.unowned_since)):
         return _good("segments_unowned", "every segment has an owner, or is about to get one")
     return _degraded(
         "segments_unowned",
@@ -186,6 +193,19 @@ async def _maintenance(conn: Connection) -> Check:
     )
 
 
+async def _alerts(conn: Connection) -> Check:
+    found = await deliveries.undelivered(conn)
+    if found is None:
+        return _good("alerts_undelivered", "what alerts had to tell has reached its channels")
+    reason = "no leader has tried to send them" if found.error is None else found.error
+    return _degraded(
+        "alerts_undelivered",
+        f"{_counted(found.messages, 'message')} of alerts did not reach {_listed(found.channels)}: {reason}; "
+        f"`mainspring channel list` shows the state of each, `mainspring channel test {found.channels[0]}` tries one",
+        found.since,
+    )
+
+
 # ── agents and the queue ────────────────────────────────────────────────────────────────────────
 
 
@@ -195,6 +215,19 @@ async def _agents(conn: Connection, agents: Sequence[Known]) -> Check:
     start = "start one with `mainspring up`, `worker` or `agent`"
     return _degraded(
         "no_agents", f"no agent is connected: nothing can run; {start}", await condition.last_agent_at(conn)
+    )
+
+
+async def _full(conn: Connection, actor: Actor) -> Check:
+    full = [(job, bound) for job, bound in await condition.full_queues(conn) if actor.reaches(job)]
+    if not full:
+        return _good("queue_full", "no bounded queue is full")
+    job, bound = full[0]
+    more = f" and {len(full) - 1} more" if len(full) > 1 else ""
+    return _degraded(
+        "queue_full",
+        f"as many tasks of {job!r}{more} wait as may ({bound:,}), and submissions are refused; add agents or slots, or "
+        "raise max_queued",
     )
 
 
@@ -248,6 +281,21 @@ def _listed(names: Iterable[str]) -> str:
 
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+async def _held(conn: Connection, actor: Actor) -> Check:
+    found = await holds.show(conn, actor)
+    jobs = [one for one in found.jobs if one.released_at is None]
+    if (everything := found.everything) is not None and everything.released_at is None:
+        why = f" ({everything.note})" if everything.note else ""
+        told = f"everything is held by {everything.by}{why}: nothing new starts; `mainspring release` lets it go on"
+        return _degraded("held", told, everything.since)
+    if not jobs:
+        return _good("held", "nothing is held")
+    first = min(jobs, key=lambda one: one.since)
+    names = _listed(one.job or "" for one in jobs)
+    told = f"held: {names}, the first by {first.by}{f' ({first.note})' if first.note else ''}"
+    return _degraded("held", f"{told}; `mainspring job release {first.job}` lets it go on", first.since)
 
 
 # ── clocks ──────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ import msgspec
 from mainspring.errors import Forbidden, JobInUse, JobNotFound, StaleVersion
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.access.masking import check_unmasked, masked
+from mainspring.model.limits.holds import Hold
 from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.model.tasks.read_definition import read_definition
@@ -21,12 +22,15 @@ from mainspring.model.words.globs import covering, like
 from mainspring.model.words.merge_patch import merge_patch
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
+from mainspring.operations.holds import HoldView
+from mainspring.operations.holds import view as hold_view
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.parts.by_name import check_version
 from mainspring.operations.parts.slices import Slices
 from mainspring.store.access import audit
-from mainspring.store.cluster import registry
+from mainspring.store.cluster import holds, registry
+from mainspring.store.figures.last_ended import LastEnded, last_ended
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import jobs
 
@@ -47,6 +51,8 @@ class JobView(msgspec.Struct, frozen=True):
     definition: Definition
     live: int | None = None  # tasks that have not ended; None where they were not counted
     agents: AbleAgents | None = None  # None in lists
+    held: HoldView | None = None  # set also after a release, while what waited is let go
+    last_ended: LastEnded | None = None  # None: nothing has ended within the time that figures are kept, 90 days
 
 
 class JobChange(msgspec.Struct, frozen=True):
@@ -69,9 +75,12 @@ async def listing(
         limit=limit,
     )
     live = await jobs.live_counts(conn)
+    held = (await holds.load(conn)).jobs
+    last = await last_ended(conn, [job.id for job in found.items])
     slices, shown = Slices(), list[JobView]()
     for job in found.items:
-        shown.append(_view(job, live=None if live is None else live[job.id]))
+        count = None if live is None else live[job.id]
+        shown.append(_view(job, live=count, held=held.get(job.id), last=last.get(job.id)))
         await slices.rest()  # masking a definition takes up to a tenth of a millisecond
     return Page(shown, found.next)
 
@@ -90,7 +99,10 @@ async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = Fals
     live = await jobs.live_counts(conn)
     requirements, agents = requirements_of(job.definition), await registry.loaded(conn)
     able = AbleAgents(able_names(requirements, agents), why(requirements, agents))
-    return _view(job, live=None if live is None else live[job.id], agents=able, reveal=reveal)
+    held = await holds.of_job(conn, job.id)
+    last = (await last_ended(conn, [job.id])).get(job.id)
+    count = None if live is None else live[job.id]
+    return _view(job, live=count, agents=able, held=held, last=last, reveal=reveal)
 
 
 async def put(
@@ -168,7 +180,16 @@ def _check_reached(actor: Actor, name: str) -> None:
         raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
 
 
-def _view(job: Job, *, live: int | None = None, agents: AbleAgents | None = None, reveal: bool = False) -> JobView:
+def _view(
+    job: Job,
+    *,
+    live: int | None = None,
+    agents: AbleAgents | None = None,
+    held: Hold | None = None,
+    last: LastEnded | None = None,
+    reveal: bool = False,
+) -> JobView:
     """The one place where jobs become visible."""
     definition = job.definition if reveal else masked(job.definition)
-    return JobView(job.name, job.namespace, job.version, definition, live, agents)
+    hold = None if held is None else hold_view(held, job.name)
+    return JobView(job.name, job.namespace, job.version, definition, live, agents, hold, last)

@@ -15,13 +15,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainspring.errors import StoreUnavailable, TaskNotFound, ValidationError, shown
+from mainspring.errors import StoreUnavailable, ValidationError, shown
 from mainspring.model.access.actors import Actor
-from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import Connections
+from mainspring.operations.parts.output_readers import Alone, Reader
+from mainspring.operations.requests.task_filters import check_reach
 from mainspring.store.postgres.connection import Connection
+from mainspring.store.search import lookup, output_looks
+from mainspring.store.search.output_looks import Look, Wanted
 from mainspring.store.tasks import tasks
-from mainspring.store.tasks.tasks import Piece
+from mainspring.store.tasks.tasks import LAST_TOKEN, Piece
 
 SOONEST, LATEST = 0.05, 0.5  # seconds between polls
 GAP = 15.0  # seconds to wait for a missing chunk, as long as a lease: another server may still record it
@@ -51,6 +54,7 @@ async def follow(
     only: int | None = None,
     limit: int = 200,
     patient: bool = False,
+    reader: Reader | None = None,
 ) -> AsyncIterator[Event]:
     """The output of a task in order and each chunk once, behind the chunk `after`; with `wait` until the task ends.
 
@@ -58,17 +62,16 @@ async def follow(
     and then skips it: retention may have dropped it. With `patient` it waits for PostgreSQL from the first read on.
     """
     cursor = Cursor(gap if wait else 0.0, max(after, (0 if only is None else only, 0)), is_new=not patient)
-    interval, away = SOONEST, False
+    reader = Alone(connections) if reader is None else reader
+    interval, away, is_known = SOONEST, False, False
+    last: Look | None = None  # the last one that has seen all there was
     while True:
-        found = 0
         try:
-            async with connections.acquire() as conn:
-                ended = await _has_ended(conn, id, only)
-            # Before the output is read: output is recorded before the end, so what is read after the end is complete.
-            while chunks := await _next_chunks(connections, id, cursor, only, limit):
-                for event in chunks:
-                    yield event
-                found += len(chunks)
+            look = await reader.look(Wanted(id, *cursor.after, only or 0), limit, None if cursor.at_gap else last)
+            if look.has_ended and not is_known:
+                await _check_exists(connections, id)
+            is_known = True
+            events = await _marked(connections, id, cursor, look.pieces)
         except StoreUnavailable:
             if not wait or cursor.is_new:
                 raise
@@ -78,31 +81,40 @@ async def follow(
             await asyncio.sleep(LATEST)
             continue
         away = False
-        if (ended and not cursor.at_gap) or not wait:
+        for event in events:
+            yield event
+        if len(look.pieces) < limit:
+            last = look
+        elif events:
+            continue
+        if (look.has_ended and not cursor.at_gap) or not wait:
             return
-        interval = SOONEST if found else min(interval * 1.2, LATEST)
+        interval = SOONEST if events else min(interval * 1.2, LATEST)
         await asyncio.sleep(interval)
+
+
+async def _check_exists(connections: Connections, id: int) -> None:
+    async with connections.acquire() as conn:
+        if await lookup.job_of(conn, id) is None:
+            raise tasks.no_task(id)
 
 
 async def _has_ended(conn: Connection, id: int, only: int | None) -> bool:
     """Whether no more output comes: the task has ended, or the attempt that alone is wanted."""
-    view = await tasks.get(conn, id)
-    if TaskState.from_label(view.state) in TERMINAL:
-        return True
-    return only is not None and not any(
-        attempt.token == only and attempt.finished_at is None for attempt in await tasks.attempts(conn, id)
-    )
+    return (await output_looks.look(conn, [Wanted(id, LAST_TOKEN, 0, only or 0)], limit=1))[0].has_ended
 
 
-async def _next_chunks(connections: Connections, id: int, cursor: Cursor, only: int | None, limit: int) -> list[Event]:
-    """The chunks behind the cursor; a `NewAttempt` comes before the first chunk of each further attempt."""
+async def _marked(connections: Connections, id: int, cursor: Cursor, read: Sequence[Piece]) -> list[Event]:
+    """The pieces up to the first gap; a `NewAttempt` comes before the first piece of each further attempt."""
     last_token = cursor.after[0]
-    async with connections.acquire() as conn:
-        read = await tasks.output(conn, id, after=cursor.after, limit=limit, **({} if only is None else {"upto": only}))
-        later = any(piece.token != last_token for piece in read)
-        attempts = {attempt.token: attempt for attempt in await tasks.attempts(conn, id)} if later else {}
+    taken = cursor.take(read, monotonic())
     events: list[Event] = []
-    for piece in cursor.take(read, monotonic()):
+    tokens = {piece.token for piece in taken} - {last_token}
+    attempts = {}
+    if tokens:
+        async with connections.acquire() as conn:
+            attempts = {attempt.token: attempt for attempt in await tasks.attempts(conn, id, tokens=sorted(tokens))}
+    for piece in taken:
         if last_token and piece.token != last_token and (attempt := attempts.get(piece.token)) is not None:
             events.append(NewAttempt(attempt.number, attempt.agent))
         last_token = piece.token
@@ -131,9 +143,10 @@ class PieceView(msgspec.Struct, frozen=True, omit_defaults=True):
     base64: str | None = None
 
 
-class OutputPage(msgspec.Struct, frozen=True):
+class OutputPage(msgspec.Struct, frozen=True, omit_defaults=True):
     items: list[PieceView]
     next: str | None  # `after` of the next page, which may be empty as yet; None: no more will come
+    previous: str | None = None  # `before` of the page before it, with `before` only; None: this one is the first
 
 
 def piece_view(piece: Piece) -> PieceView:
@@ -159,37 +172,57 @@ async def read(
     id: int,
     *,
     after: str | None = None,
+    before: str | None = None,
     attempt: int | None = None,
     tail: str | None = None,
     follow: bool = False,
     download: bool = False,
 ) -> OutputPage:
-    """A page of what a task wrote, from behind `after`.
+    """A page of what a task wrote, from behind `after`, or the one that ends at `before`, a page of JSON.
 
     `attempt` is the number of one attempt; `tail` begins so many bytes before the end. With `Accept: text/event-stream`
     or `text/plain` the whole output is sent, and with `follow` what is yet to come until the task has ended.
     """
     wanted = await resolve(conn, actor, id, after=after, attempt=attempt, tail=tail)
+    if before is not None:
+        if after is not None or tail is not None:
+            raise ValidationError("before: give it without after and tail", field="before")
+        return await _page_before(conn, id, parse_cursor(before, field="before"), wanted.only)
     ended = await _has_ended(conn, id, wanted.only)
     upto = {} if wanted.only is None else {"upto": wanted.only}
     found = await tasks.output(conn, id, after=wanted.after, limit=PIECES + 1, **upto)
+    items = _page(found)
+    token, number = (items[-1].token, items[-1].number) if items else wanted.after
+    return OutputPage(items, None if ended and len(items) == len(found) else f"{token}.{number}")
+
+
+async def _page_before(conn: Connection, id: int, before: tuple[int, int], only: int | None) -> OutputPage:
+    found = await tasks.output_before(conn, id, before, since=only or 0, limit=PIECES + 1)
+    items = _page(found)[::-1]
+    first, last = (_cursor(items[0]), _cursor(items[-1])) if items else (None, "0.0")
+    return OutputPage(items, last, None if len(items) == len(found) else first)
+
+
+def _cursor(piece: PieceView) -> str:
+    return f"{piece.token}.{piece.number}"
+
+
+def _page(found: Sequence[Piece]) -> list[PieceView]:
+    """As many of them, from the first, as a page holds."""
     size, items = 0, []
     for piece in found[:PIECES]:
         items.append(piece_view(piece))
         size += len(piece.data)
         if size >= BYTES:
             break
-    token, number = (items[-1].token, items[-1].number) if items else wanted.after
-    return OutputPage(items, None if ended and len(items) == len(found) else f"{token}.{number}")
+    return items
 
 
 async def resolve(
     conn: Connection, actor: Actor, id: int, *, after: str | None, attempt: int | None, tail: str | None
 ) -> Range:
     """TaskNotFound if there is no such task for this actor; ValidationError if it has no such attempt."""
-    view = await tasks.get(conn, id)
-    if not actor.reaches(view.job):
-        raise TaskNotFound(f"no task {id}; it never existed, or retention dropped it", field="task")
+    await check_reach(conn, actor, id, must_exist=True)
     only = None if attempt is None else await _token(conn, id, attempt)
     if after is not None:
         return Range(max(parse_cursor(after), (only or 0, 0)), only, 0)
@@ -202,16 +235,16 @@ async def resolve(
 
 async def _token(conn: Connection, id: int, number: int) -> int:
     """A task that was retried by a person counts its attempts anew: the last of that number."""
-    found = [attempt.token for attempt in await tasks.attempts(conn, id) if attempt.number == number]
-    if not found:
+    token = await tasks.token_of(conn, id, number)
+    if token is None:
         raise ValidationError(f"attempt: task {id} has had no attempt {number}", field="attempt")
-    return found[-1]
+    return token
 
 
-def parse_cursor(text: str) -> tuple[int, int]:
+def parse_cursor(text: str, *, field: str = "after") -> tuple[int, int]:
     found = _CURSOR.fullmatch(text)
     if found is None:
-        raise ValidationError(f"after: {shown(text)}; give TOKEN.NUMBER of a piece, such as 5120.7", field="after")
+        raise ValidationError(f"{field}: {shown(text)}; give TOKEN.NUMBER of a piece, such as 5120.7", field=field)
     return int(found[1]), min(int(found[2]), 2**31 - 1)
 
 

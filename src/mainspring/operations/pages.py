@@ -18,17 +18,20 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from mainspring.errors import BadCursor, ValidationError, shown
+from mainspring.model.words.numbers import MAX_INTEGER
 
 LIMIT = 50  # items of a page, unless the caller wants another number
 MAX_LIMIT = 500
 MAX_CURSOR = 4096  # characters
 
 _DIGEST = 9  # bytes
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]  # a position in the order of ids
 
 T = TypeVar("T")
 P = TypeVar("P")

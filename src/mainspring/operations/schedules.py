@@ -6,6 +6,7 @@ Next: store/schedules/schedules.py
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from time import monotonic
 from typing import Any, Literal
 
@@ -14,10 +15,11 @@ from msgspec import UNSET
 
 from mainspring.errors import Conflict, NameTaken, NotFound, ScheduleNotFound, ValidationError, shown
 from mainspring.model.access.actors import Actor
+from mainspring.model.access.masking import check_unmasked, restored
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined, patched, spec_of
 from mainspring.model.schedules.schedules import Kind, Schedule
 from mainspring.model.words.globs import covering, like
-from mainspring.model.words.names import check_name, check_path_name, check_text
+from mainspring.model.words.names import check_name, check_note, check_path_name
 from mainspring.operations import jobs, pages
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
@@ -26,16 +28,21 @@ from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import schedule_views
 from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleDetail, ScheduleView, State, view
 from mainspring.store.access import audit
+from mainspring.store.followed import slo
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.schedules import Filter, Stored
+from mainspring.store.search.search import Count
+from mainspring.store.watch.coming import ahead, beside
 
 Action = Literal["enable", "disable", "run"]
+Order = Literal["name", "next"]
 
 ACT_SECONDS = 1.0  # of one step of `act`
 TASKS_NOTED = 20  # in the audit, of those that one call makes
-MOST_NOTE = 500  # characters of what a person says about a change
+MOST_COUNTED = 1_000_000
+HIDDEN = ("args", "description", "ping_url", "scopes")  # members of a spec in which secrets may be masked
 
 
 class ScheduleFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +70,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 class ActionStep(msgspec.Struct, frozen=True):
     done: int  # schedules; those that were as wanted already are among them
+    changed: list[str]  # those that were not
     skipped: list[Skipped]
     next: str | None  # the cursor of the next step; None: this was the last
 
@@ -76,26 +84,53 @@ async def listing(
     app: Sequence[str] = (),
     state: Sequence[State] = (),
     kind: Sequence[Kind] = (),
+    order: Order = "name",
     cursor: str | None = None,
     limit: int = pages.LIMIT,
 ) -> Page[ScheduleView]:
-    """Schedules by name. A job that does not exist is an error, not an empty list."""
+    """Schedules by name, or those with a plan time to come by that. A job that does not exist is an error.
+
+    By plan time, one that is about to fire may come twice: where it is due, and where it is due after that.
+    """
+    if order not in ("name", "next"):
+        raise ValidationError(f"order: {shown(order)}; use name or next", field="order")
     wanted = ScheduleFilter(*map(list, (name, job, app, state, kind)))  # type: ignore[arg-type]
     chosen = await _filter(conn, actor, wanted)
-    filters = {"list": "schedules", **msgspec.structs.asdict(wanted)}
-    found = await _page(conn, actor, wanted, chosen, filters=filters, cursor=cursor, limit=limit)
+    filters = {"list": "schedules", "order": order, **msgspec.structs.asdict(wanted)}
+    found = await _page(conn, actor, wanted, chosen, filters=filters, cursor=cursor, limit=limit, order=order)
     last = await schedule_views.last_fires(conn, [stored for stored, _ in found.items])
     ended = schedule_views.last_ended
     return Page([msgspec.structs.replace(one, last=ended(last[stored.id])) for stored, one in found.items], found.next)
 
 
+async def count(
+    conn: Connection,
+    actor: Actor,
+    *,
+    name: Sequence[str] = (),
+    job: Sequence[str] = (),
+    app: Sequence[str] = (),
+    state: Sequence[State] = (),
+    kind: Sequence[Kind] = (),
+) -> Count:
+    """How many schedules match the same filters, up to a million."""
+    wanted = ScheduleFilter(*map(list, (name, job, app, state, kind)))  # type: ignore[arg-type]
+    chosen = await _filter(conn, actor, wanted)
+    found = await schedules.count(conn, chosen, wanted.state, MOST_COUNTED + 1)
+    reached = sum(number for job, number in found.items() if actor.reaches(job))
+    return Count(min(reached, MOST_COUNTED), reached <= MOST_COUNTED)
+
+
 async def show(conn: Connection, actor: Actor, name: str) -> ScheduleDetail:
-    """One schedule: its spec, its policies, its next plan times and its last run."""
+    """One schedule: its spec, its policies, its next plan times, its last run, and how it does by its SLO."""
     stored = await find(conn, actor, name)
     last = (await schedule_views.last_fires(conn, [stored]))[stored.id]
     found = view(stored, last)
     coming = [] if found.next is None else schedule_views.coming(stored, schedule_views.FIRES_SHOWN)
-    return ScheduleDetail(found, coming, last)
+    objective = stored.schedule.policies.slo
+    state = None if objective is None else await slo.state(conn, stored.id, objective)
+    before, after = await beside(conn, name, covering(actor.jobs))
+    return ScheduleDetail(found, coming, last, state, before, after)
 
 
 async def put(
@@ -114,6 +149,7 @@ async def put(
     check_path_name(name, field="name")
     async with conn.transaction():
         stored = await _find_if_there(conn, actor, name)
+        spec = _unmasked(spec, stored)
         if stored is None and version is None:
             schedule = defined(name, spec)
             await jobs.find(conn, actor, schedule.job)
@@ -137,9 +173,18 @@ async def edit(
     async with conn.transaction():
         stored = await find(conn, actor, name, lock=True)
         check_version("schedule", name, stored.version, version)
-        spec = patched(msgspec.to_builtins(spec_of(stored.schedule)), change)
+        spec = _unmasked(patched(msgspec.to_builtins(spec_of(stored.schedule)), change), stored)
         provider = None if "scopes" in change else stored.schedule.policies.provider
         return await _change(conn, actor, stored, defined(name, spec, provider=provider), spec)
+
+
+def _unmasked(spec: ScheduleSpec, stored: Stored | None) -> ScheduleSpec:
+    """A spec that was read with its secrets masked, and is written back, leaves them as they are."""
+    given = {name: value for name in HIDDEN if (value := getattr(spec, name)) is not UNSET}
+    present = {} if stored is None else msgspec.to_builtins({n: getattr(stored.schedule.policies, n) for n in HIDDEN})
+    given = restored(given, present)
+    check_unmasked(given)
+    return msgspec.structs.replace(spec, **given)
 
 
 async def _change(
@@ -165,7 +210,7 @@ async def _hold_to(
     done = await schedules.change_held(conn, stored, schedule, enabled=enabled)
     old, new = stored.defined, done.stored.defined
     if note is not None:
-        new = new | {"note": check_text(note, field="note", limit=MOST_NOTE)}
+        new = new | {"note": check_note(note)}
     await audit.changed(conn, actor, action, f"schedule:{schedule.name}", old, new)
     return schedule_views.changed(done)
 
@@ -223,7 +268,7 @@ async def act(
     Each schedule is a transaction, so that no planner waits for all of them. The first step fixes the newest schedule:
     later ones are not caught. It may be repeated: what is done is not done again, except for `run`.
     """
-    actions: dict[str, Callable[[Connection, Actor, str], Awaitable[object]]]
+    actions: dict[str, Callable[[Connection, Actor, str], Awaitable[ScheduleChange | ScheduleRun]]]
     actions = {"enable": enable, "disable": disable, "run": run}
     if action not in actions:
         raise ValidationError(f"action: {shown(action)}; use {', '.join(actions)}", field="action")
@@ -234,18 +279,21 @@ async def act(
     position = None if after is None else pages.cursor(within, after)
     found = await _page(conn, actor, filter, chosen, filters=within, cursor=position, limit=limit)
     done, until = 0, monotonic() + ACT_SECONDS
+    changed: list[str] = []
     skipped: list[Skipped] = []
     last = pages.position(found.next, within, str)
     for number, (_, one) in enumerate(found.items, 1):
         try:
-            await actions[action](conn, actor, one.name)
+            made = await actions[action](conn, actor, one.name)
             done += 1
+            if isinstance(made, ScheduleRun) or made.changed:
+                changed.append(one.name)
         except (Conflict, NotFound, ValidationError) as error:  # anything else would meet the next one too
             skipped.append(Skipped(one.name, error.code, error.message))
         if monotonic() >= until and number < len(found.items):
             last = one.name
             break
-    return ActionStep(done, skipped, None if last is None else pages.cursor(filters, (newest, last)))
+    return ActionStep(done, changed, skipped, None if last is None else pages.cursor(filters, (newest, last)))
 
 
 async def find(conn: Connection, actor: Actor, name: str, *, lock: bool = False) -> Stored:
@@ -293,11 +341,20 @@ async def _page(
     filters: dict[str, Any],
     cursor: str | None,
     limit: int,
+    order: Order = "name",
 ) -> Page[tuple[Stored, ScheduleView]]:
     slices = Slices()
 
-    async def read(after: str | None, count: int) -> Batch[tuple[Stored, ScheduleView]]:
-        batch = await schedules.page(conn, chosen, after=after, limit=count)
+    async def read(after: Any, count: int) -> Batch[tuple[Stored, ScheduleView]]:
+        batch: Batch[Stored]
+        if order == "name":
+            batch = await schedules.page(conn, chosen, after=after, limit=count)
+        else:
+            batch = await schedules.page_by_next(conn, chosen, after=after, limit=count)
+            if after is None:  # fewer than a page, so that its last item is one that the next page follows
+                first = await schedules.among(conn, chosen, (await ahead(conn, limit))[: limit - 1])
+                known = {stored.id for stored in first}
+                batch = Batch([*first, *(one for one in batch.items if one.id not in known)], batch.last)
         items = []
         for stored in batch.items:
             if actor.reaches(stored.schedule.job):
@@ -308,9 +365,10 @@ async def _page(
     states = set(wanted.state)
     return await by_name.page(
         read,
-        lambda item: item[1].name,
+        (lambda item: item[1].name) if order == "name" else (lambda item: schedules.place_by_next(item[0])),
         lambda item: not states or item[1].state in states,
         filters=filters,
         cursor=cursor,
         limit=limit,
+        kind=str if order == "name" else tuple[datetime, int],
     )

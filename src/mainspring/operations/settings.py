@@ -1,49 +1,91 @@
 """Settings of the whole cluster that can be changed while it runs.
 
-Next: store/cluster/settings.py
+Next: model/settings.py
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from mainspring.errors import StaleVersion
 from mainspring.model.access.actors import Actor
-from mainspring.model.placement.define_placement import check_strategy
+from mainspring.model.access.masking import check_unmasked, masked, restored
+from mainspring.model.settings import SETTINGS, RunTimeSettings, check_change, in_force
 from mainspring.operations.parts import reach
 from mainspring.store.access import audit
 from mainspring.store.cluster import settings
+from mainspring.store.cluster.settings import Stored
 from mainspring.store.postgres.connection import Connection
 
 
-class SettingsView(msgspec.Struct, frozen=True):
-    placement: str | None  # the strategy of jobs that name none; null: that of each server's own settings
-    version: int  # counts the changes
+class SettingView(msgspec.Struct, frozen=True):
+    name: str
+    value: Any  # in force
+    default: Any
+    is_set: bool
+    meaning: str
+    version: int  # counts its changes
+    updated_at: datetime | None  # None: it was never changed
+    updated_by: str | None = None
+
+
+class SettingsView(RunTimeSettings, frozen=True, kw_only=True):
+    """The values in force, by name, and all about each of them."""
+
+    version: int  # counts the changes of all
+    details: list[SettingView]
 
 
 async def show(conn: Connection, actor: Actor) -> SettingsView:
     """The settings in force."""
-    return SettingsView(await settings.stored_strategy(conn), await settings.version(conn))
+    return _view(await settings.stored(conn))
 
 
-async def edit(
-    conn: Connection, actor: Actor, *, placement: str | None = None, version: int | None = None
-) -> SettingsView:
-    """Change settings that are read at run time; what is not given stays."""
+async def edit(conn: Connection, actor: Actor, change: dict[str, Any], *, version: int | None = None) -> SettingsView:
+    """Change settings that are read at run time: a value by name, or null for the default; what is not given stays.
+
+    Every server follows within seconds.
+    """
     reach.check_all(actor, "settings are those")
-    if placement is not None:
-        check_strategy(placement, field="placement")
     async with conn.transaction():
         await settings.lock(conn)
-        present = await settings.version(conn)
-        if version is not None and version != present:
+        stored = await settings.stored(conn)
+        before = _view(stored)
+        if version is not None and version != before.version:
             raise StaleVersion(
-                f"settings: changed since they were read; they are at version {present} now", version=present
+                f"settings: changed since they were read; they are at version {before.version} now",
+                version=before.version,
             )
-        before = await show(conn, actor)
-        if placement is not None and placement != before.placement:
-            await settings.put_strategy(conn, placement)
-        after = await show(conn, actor)
-        old, new = ({"placement": one.placement} for one in (before, after))
-        await audit.changed(conn, actor, "setting.change", "setting:placement", old, new)
-        return after
+        change = restored(change, {name: one.value for name, one in stored.items()})
+        check_unmasked(change)
+        for name, value in check_change(change).items():
+            if value == (old := stored[name].value if name in stored else None):
+                continue
+            await settings.put(conn, name, value, by=actor.name)
+            await audit.changed(conn, actor, "setting.change", f"setting:{name}", {name: old}, {name: value})
+        return _view(await settings.stored(conn))
+
+
+def _view(stored: Mapping[str, Stored]) -> SettingsView:
+    values = masked(in_force({name: one.value for name, one in stored.items()}))
+    details = []
+    for name, setting in SETTINGS.items():
+        one = stored.get(name)
+        details.append(
+            SettingView(
+                name,
+                getattr(values, name),
+                setting.default,
+                is_set=one is not None and one.value is not None,
+                meaning=setting.meaning,
+                version=0 if one is None else one.version,
+                updated_at=None if one is None else one.updated_at,
+                updated_by=None if one is None else one.updated_by,
+            )
+        )
+    version = sum(one.version for one in stored.values())
+    return SettingsView(**msgspec.structs.asdict(values), version=version, details=details)

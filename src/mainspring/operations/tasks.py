@@ -1,4 +1,4 @@
-"""Tasks: submit, list, count, show; cancel, pause, resume, restart, retry, change; act on all that match.
+"""Tasks: submit, list, count, show; cancel, skip, pause, resume, restart, retry, change; act on all that match.
 
 A task of a job that the actor does not reach is not found, whatever is asked of it.
 Next: operations/requests/new_tasks.py
@@ -8,30 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from mainspring.errors import MainspringError, ValidationError, shown
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.define_job import priority_level
-from mainspring.model.tasks.states import LIVE, TaskState
-from mainspring.model.tasks.waits import Wait
+from mainspring.model.tasks.states import PENDING, TaskState
 from mainspring.model.words.durations import Duration
 from mainspring.model.words.instants import check_instant
-from mainspring.model.words.numbers import MAX_INTEGER, check_id
+from mainspring.model.words.numbers import check_id
 from mainspring.operations import pages
 from mainspring.operations.pages import LIMIT, Page, check_limit
-from mainspring.operations.parts.task_views import (
-    ActionStep,
-    Skipped,
-    TaskDetail,
-    TaskStateView,
-    TaskSummary,
-    WaitView,
-    phases,
-)
+from mainspring.operations.parts import task_detail
+from mainspring.operations.parts.task_actions import ACTED_ON, Action, Wanted, wanted, why_skipped
+from mainspring.operations.parts.task_views import ActionStep, Skipped, TaskDetail, TaskRetried, TaskStateView
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.operations.requests.task_filters import TaskFilter, check_reach, resolve
@@ -39,17 +31,18 @@ from mainspring.store.access import audit
 from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import search
-from mainspring.store.search.search import Count, Filters
-from mainspring.store.search.task_views import TaskView
+from mainspring.store.search.filters import Filters
+from mainspring.store.search.search import Count, Found
+from mainspring.store.search.task_views import AttemptView, TaskSummary, TaskView
 from mainspring.store.tasks import broadcasts, control, tasks
+from mainspring.store.tasks.broadcasts import ChildView
 
 MOST_ACTED_ON = 1000  # tasks, in one step
-WHOLE_AT_ONCE = 50  # tasks of a page with all that they hold, which may be megabytes each
+WHOLE_AT_ONCE = 50  # tasks of a page with all that they hold
+WHOLE_SIZE = 4_000_000  # characters of such a page, from which it ends early
+FIRST_WHOLE = 5
 
 Fields = Literal["summary", "all"]
-Action = Literal["cancel", "kill", "retry"]
-
-_Before = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]  # the position in a list of tasks
 
 
 # ── submit ──────────────────────────────────────────────────────────────────────────────────────
@@ -67,21 +60,25 @@ async def listing(
     conn: Connection,
     actor: Actor,
     *,
+    id: Sequence[int] = (),
     job: Sequence[str] = (),
     schedule: Sequence[str] = (),
     state: Sequence[str] = (),
     agent: Sequence[str] = (),
     parent: Sequence[int] = (),
+    batch: Sequence[int] = (),
     priority: Sequence[int | str] = (),
     key: Sequence[str] = (),
     concurrency_key: Sequence[str] = (),
     scope: Sequence[str] = (),
+    tag: Sequence[str] = (),
     error_code: Sequence[str] = (),
     late_over: Duration | None = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
     run_after: datetime | None = None,
     run_before: datetime | None = None,
+    due_before: datetime | None = None,
     finished_after: datetime | None = None,
     finished_before: datetime | None = None,
     args: Mapping[str, str | int | float | bool] | None = None,
@@ -99,40 +96,59 @@ async def listing(
     check_limit(limit)
     if fields not in ("summary", "all"):
         raise ValidationError(f"fields: {shown(fields)}; use summary or all", field="fields")
-    if fields == "all":
-        limit = min(limit, WHOLE_AT_ONCE)
     upto = None if before is None else check_id(before, field="before")
     given = {"list": "tasks", "before": upto, **filter.given}
-    position = pages.position(cursor, given, _Before)
+    position = pages.position(cursor, given, pages.Number)
     filters = await resolve(conn, actor, filter)
     starts = upto if position is None else position
-    found = await search.search(conn, filters, before=starts, limit=limit, summary=fields == "summary")
+    if fields == "all":
+        found = await _whole(conn, filters, starts, limit)
+    else:
+        found = await search.search(conn, filters, before=starts, limit=limit)
     return Page(
-        await _summaries(conn, found.tasks, fields),
+        await _with_waits(conn, found.tasks),
         None if found.next is None else pages.cursor(given, found.next),
         found.searched_to,
     )
+
+
+async def _whole(conn: Connection, filters: Filters, before: int | None, limit: int) -> Found:
+    """Tasks with all that they hold, which may be megabytes each: a few first, then as many as they suggest."""
+    found: list[TaskSummary] = []
+    size, some, limit = 0, FIRST_WHOLE, min(limit, WHOLE_AT_ONCE)
+    while True:
+        part = await search.search(conn, filters, before=before, limit=min(some, limit - len(found)), whole=True)
+        found += part.tasks
+        size += part.size
+        if part.next is None or part.searched_to is not None or len(found) >= limit or size >= WHOLE_SIZE:
+            return part._replace(tasks=found)
+        before = part.next
+        some = max(1, min(4 * some, (WHOLE_SIZE - size) * len(found) // max(size, 1)))
 
 
 async def count(
     conn: Connection,
     actor: Actor,
     *,
+    id: Sequence[int] = (),
     job: Sequence[str] = (),
     schedule: Sequence[str] = (),
     state: Sequence[str] = (),
     agent: Sequence[str] = (),
     parent: Sequence[int] = (),
+    batch: Sequence[int] = (),
     priority: Sequence[int | str] = (),
     key: Sequence[str] = (),
     concurrency_key: Sequence[str] = (),
     scope: Sequence[str] = (),
+    tag: Sequence[str] = (),
     error_code: Sequence[str] = (),
     late_over: Duration | None = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
     run_after: datetime | None = None,
     run_before: datetime | None = None,
+    due_before: datetime | None = None,
     finished_after: datetime | None = None,
     finished_before: datetime | None = None,
     args: Mapping[str, str | int | float | bool] | None = None,
@@ -147,42 +163,44 @@ def _filter(given: Mapping[str, Any]) -> TaskFilter:
     return TaskFilter(**{name: value for name, value in given.items() if name in names and value is not None})
 
 
-async def _summaries(conn: Connection, views: Sequence[TaskView], fields: Fields) -> list[TaskSummary]:
-    waiting = [view.id for view in views if view.state in _WAITING]
-    waits = await find_waits(conn, waiting) if waiting else {}
-    read = _READ_ALL if fields == "all" else _READ
-    return [_summary(read(view), _wait_view(waits.get(view.id))) for view in views]
-
-
-def _summary(members: Sequence[Any], waits: WaitView | None) -> TaskSummary:
-    """By place: a page has fifty of them, and names cost more than the rest."""
-    whole = [*members[:_AT_WAITS], waits, *members[_AT_WAITS:]]
-    return TaskSummary(*whole)
-
-
-_WAITING = (TaskState.PENDING.label, TaskState.ASSIGNED.label)  # those of store/limits/waits.py
-_HEAVY = ("args", "progress", "checkpoint", "result", "error")  # the last members of a summary
-_AT_WAITS = TaskSummary.__struct_fields__.index("waits")
-_MEMBERS = [name for name in TaskSummary.__struct_fields__ if name != "waits"]
-_READ_ALL, _READ = attrgetter(*_MEMBERS), attrgetter(*_MEMBERS[: -len(_HEAVY)])  # from a TaskView
-
-
-def _wait_view(wait: Wait | None) -> WaitView | None:
-    return None if wait is None else WaitView(wait.code, wait.reason)
+async def _with_waits(conn: Connection, views: list[TaskSummary]) -> list[TaskSummary]:
+    waiting = {view.id: view for view in views if view.state in task_detail.WAITING}
+    waits = await find_waits(conn, list(waiting)) if waiting else {}
+    for id, wait in waits.items():
+        msgspec.structs.force_setattr(waiting[id], "waits", task_detail.wait_view(wait))  # nobody has seen them yet
+    return views
 
 
 async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
-    """One task with its attempts, the runs of a broadcast, what it waits for, and when it came how far."""
+    """One task with its last attempts, the runs of a broadcast, what it waits for, and when it came how far."""
     await _check(conn, actor, id)
-    view, attempts, has_children = await tasks.whole(conn, id)
-    waits = await find_waits(conn, [id]) if view.state in _WAITING else {}
-    return TaskDetail(
-        **msgspec.structs.asdict(view),
-        waits=_wait_view(waits.get(id)),
-        attempts=attempts,
-        children=await broadcasts.children(conn, id) if has_children else [],
-        phases=phases(view),
-    )
+    return await task_detail.detail(conn, actor, id)
+
+
+async def attempts(
+    conn: Connection, actor: Actor, id: int, *, cursor: str | None = None, limit: int = LIMIT
+) -> Page[AttemptView]:
+    """All attempts of a task, the newest first."""
+    await _check(conn, actor, id)
+    given = {"list": "attempts", "task": id}
+    before = pages.position(cursor, given, pages.Number) or tasks.LAST_TOKEN
+    found = await tasks.attempts(conn, id, before=before, limit=check_limit(limit) + 1)
+    if not found:
+        await tasks.get(conn, id)
+    return pages.page(found[::-1], limit, given, lambda attempt: attempt.token)
+
+
+async def children(
+    conn: Connection, actor: Actor, id: int, *, cursor: str | None = None, limit: int = LIMIT
+) -> Page[ChildView]:
+    """All runs of a broadcast, by agent; none of any other task."""
+    await _check(conn, actor, id)
+    given = {"list": "children", "task": id}
+    after = pages.position(cursor, given, tuple[str, pages.Number]) or ("", 0)
+    found = await broadcasts.children(conn, id, after=after, limit=check_limit(limit) + 1)
+    if not found:
+        await tasks.get(conn, id)
+    return pages.page(found, limit, given, lambda child: (child.agent, child.id))
 
 
 async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
@@ -207,6 +225,18 @@ async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False)
     return TaskStateView(id, state)
 
 
+async def skip(conn: Connection, actor: Actor, id: int, *, note: str | None = None) -> TaskStateView:
+    """End a task as skipped that has not started. One that an agent has is asked back first: it is skipped then, unless
+    it starts before. One that runs is refused: cancel it."""
+    why = why_skipped(actor, note)
+    await _check(conn, actor, id)
+    async with conn.transaction():
+        state = (await control.skip(conn, id, why)).label
+        detail = {"state": state} | ({} if note is None else {"note": note})
+        await audit.record(conn, actor, "task.skip", f"task:{id}", detail)
+    return TaskStateView(id, state)
+
+
 async def pause(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Suspend the processes of a running command."""
     return await _move(conn, actor, "task.pause", id, control.pause, TaskState.RUNNING)
@@ -222,9 +252,21 @@ async def restart(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     return await _move(conn, actor, "task.restart", id, control.restart, TaskState.RUNNING)
 
 
-async def retry(conn: Connection, actor: Actor, id: int) -> TaskStateView:
-    """Run a task again that ended without success, attempts counted anew."""
-    return await _move(conn, actor, "task.retry", id, tasks.run_again, TaskState.PENDING)
+async def retry(conn: Connection, actor: Actor, id: int, *, with_children: bool = False) -> TaskRetried:
+    """Run a task again that ended without success, attempts counted anew.
+
+    `with_children`: also what was skipped or failed because of it, at most 10,000 tasks; they wait for it again.
+    """
+    await _check(conn, actor, id)
+    async with conn.transaction():
+        if with_children:
+            children = await tasks.run_again_with_children(conn, id, actor.reaches)
+            detail = {"with_children": len(children), "tasks": children[:MOST_ACTED_ON]}
+        else:
+            await tasks.run_again(conn, id)
+            children, detail = [], {}
+        await audit.record(conn, actor, "task.retry", f"task:{id}", detail)
+    return TaskRetried(id, PENDING.label, len(children))
 
 
 async def _move(
@@ -269,8 +311,6 @@ async def change(
 
 # ── act on many ─────────────────────────────────────────────────────────────────────────────────
 
-_ACTED_ON = {"cancel": LIVE, "kill": LIVE, "retry": tasks.RETRIED}  # where the filter names no states
-
 
 async def act(
     conn: Connection,
@@ -278,51 +318,65 @@ async def act(
     action: Action,
     filter: TaskFilter,
     *,
+    note: str | None = None,
+    priority: int | str | None = None,
+    now: bool = False,
     limit: int = MOST_ACTED_ON,
     cursor: str | None = None,
 ) -> ActionStep:
     """One step of an action on all tasks that match, the newest first; the caller repeats it with `next`.
 
     The steps go down from the newest task of the first one, so tasks that are submitted meanwhile are not caught.
+    `note` says why they are skipped; `change` takes another `priority`, or `now`: they are due at once.
     """
-    if action not in _ACTED_ON:
-        raise ValidationError(f"action: {shown(action)}; use {', '.join(_ACTED_ON)}", field="action")
+    if action not in ACTED_ON:
+        raise ValidationError(f"action: {shown(action)}; use {', '.join(ACTED_ON)}", field="action")
     if not filter.given:
         raise ValidationError("filter: say which tasks, by at least one filter; state takes all states", field="filter")
     check_limit(limit, most=MOST_ACTED_ON)
-    given = {"list": "tasks", "action": action, **filter.given}
-    position = pages.position(cursor, given, _Before)
+    asked = wanted(actor, action, note, priority, now)  # refuse what cannot be before anything is done
+    given = {"list": "tasks", "action": action, "priority": asked.priority, "now": now, **filter.given}
+    position = pages.position(cursor, given, pages.Number)
     filters = await resolve(conn, actor, filter)
     if not filters.states:
-        filters = msgspec.structs.replace(filters, states=sorted(_ACTED_ON[action]))
-    return await _step(conn, actor, action, filters, position, limit, given)
+        filters = msgspec.structs.replace(filters, states=sorted(ACTED_ON[action]))
+    return await _step(conn, actor, asked, filters, position, limit, given)
 
 
 async def _step(
     conn: Connection,
     actor: Actor,
-    action: Action,
+    wanted: Wanted,
     filters: Filters,
     before: int | None,
     limit: int,
     given: Mapping[str, object],
 ) -> ActionStep:
     """Most in one statement, which waits for nobody; then, one by one, those that others held or have changed."""
-    found = await search.search(conn, filters, before=before, limit=limit, summary=True)
-    ids = [view.id for view in found.tasks]
-    done: set[int] = set()
+    found = await search.ids(conn, filters, before=before, limit=limit)
+    ids = found.ids
     async with conn.transaction():
-        if ids and action == "retry":
-            done = await tasks.run_each_again(conn, ids)
-        elif ids:
-            done = await tasks.cancel_each(conn, ids, kill=action == "kill")
+        done = await wanted.each(conn, ids) if ids else set()
         if done:
-            await audit.record(conn, actor, f"task.{action}", f"{len(done)} tasks", {"tasks": sorted(done)})
+            detail = {"tasks": sorted(done), **wanted.detail}
+            await audit.record(conn, actor, f"task.{wanted.action}", f"{len(done)} tasks", detail)
     skipped = []
     for id in [id for id in ids if id not in done]:
         try:
-            await (retry(conn, actor, id) if action == "retry" else cancel(conn, actor, id, kill=action == "kill"))
+            await _one(conn, actor, wanted, id)
         except MainspringError as error:
             skipped.append(Skipped(id, error.code))
     following = None if found.next is None else pages.cursor(given, found.next)
     return ActionStep(len(ids) - len(skipped), skipped, following)
+
+
+async def _one(conn: Connection, actor: Actor, wanted: Wanted, id: int) -> None:
+    match wanted.action:
+        case "retry":
+            await retry(conn, actor, id)
+        case "skip":
+            await skip(conn, actor, id, note=wanted.note)
+        case "change":
+            await change(conn, actor, id, priority=wanted.priority, now=wanted.now)
+        case _:
+            await cancel(conn, actor, id, kill=wanted.action == "kill")

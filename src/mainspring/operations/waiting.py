@@ -1,4 +1,4 @@
-"""Waiting for tasks to end: one poll for all waiters, at once when this process's own recorder gives a hint.
+"""Waiting for tasks and batches to end: one poll for all tasks, at once by a hint of this process's own recorder.
 
 Reads   store.tasks.tasks
 """
@@ -6,11 +6,13 @@ Reads   store.tasks.tasks
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from mainspring.errors import StoreUnavailable, TaskNotFound, WaitTimeout
+from mainspring.errors import ServerUnavailable, StoreUnavailable, TaskNotFound, WaitTimeout
+from mainspring.model.flows.batches import BatchState
 from mainspring.operations import Connections
+from mainspring.operations.batches import BatchDetail
 from mainspring.store.tasks import tasks
 from mainspring.store.tasks.tasks import Ended
 
@@ -94,6 +96,22 @@ class Waiting:
             self._polling.cancel()
             await asyncio.wait([self._polling])
         self._fail_all(StoreUnavailable("the application closed; the task goes on without it"))
+
+
+async def wait_for_batch(show: Callable[[], Awaitable[BatchDetail]], batch: int, timeout: float | None) -> BatchDetail:
+    """The batch, once it has ended. WaitTimeout if it has not after `timeout` seconds."""
+    interval = SOONEST
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                with suppress(StoreUnavailable, ServerUnavailable):  # the waiter has a timeout
+                    view = await show()
+                    if view.state == BatchState.ENDED.label:
+                        return view
+                await asyncio.sleep(interval)
+                interval = min(interval * 1.3, LATEST)
+    except TimeoutError:
+        raise WaitTimeout(f"batch {batch} has not ended within {timeout:g} s; it goes on") from None
 
 
 async def wait(connections: Connections, task: int, timeout: float | None) -> Ended:

@@ -13,10 +13,12 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
+from mainspring import operations
 from mainspring.agent.executors.python import Handler
 from mainspring.agent.run.hooks import FailureHook
-from mainspring.compose import local
+from mainspring.compose import local, stores
 from mainspring.errors import JobNotFound, ValidationError, shown
+from mainspring.model.flows.batches import Callback, TaskBatch
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
@@ -24,14 +26,18 @@ from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name, check_path_name
 from mainspring.model.words.numbers import check_id
 from mainspring.model.words.sizes import Size
+from mainspring.operations import cluster
+from mainspring.operations.actors import this_user
 from mainspring.sdk import define
-from mainspring.sdk.backends.on_database import OnDatabase, Tasks
-from mainspring.sdk.job import Job
+from mainspring.sdk.backends.on_database import OnDatabase, Operation, Tasks
+from mainspring.sdk.flows.batch import Batch, BatchBlock, opening
+from mainspring.sdk.job import Job, Submitter
 from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.task import Decode, Task
+from mainspring.store.figures.stats import Stats
 from mainspring.store.postgres.database import Database
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission
+from mainspring.store.tasks.enqueue import Request, check_connection
 from mainspring.sync import SYNC_TIMEOUT, Make
 
 P = ParamSpec("P")
@@ -94,9 +100,17 @@ class App:
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> define.Decorator: ...
+    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> define.Decorator[define.EachTask]: ...
+    @overload
+    def job(
+        self, *, chunk: int, chunk_wait: Duration = ..., name: str | None = None, **options: Unpack[JobOptions]
+    ) -> define.Decorator[define.ManyTasks]: ...
     def job(self, *functions: Any, name: str | None = None, **options: Any) -> Any:
-        """Make a function a job: `@app.job` or `@app.job(cron="0 9 * * *", retries=5, timeout="10m", …)`."""
+        """Make a function a job: `@app.job` or `@app.job(cron="0 9 * * *", retries=5, timeout="10m", …)`.
+
+        With `chunk=100` one call takes a list with the arguments of up to so many tasks; the first of them waits at
+        most `chunk_wait` for more.
+        """
 
         def register(function: Callable[..., Any]) -> Job[..., Any]:
             return define.add_handler(self, function, name, options)
@@ -194,7 +208,7 @@ class App:
         self._lifecycle.changed()
 
     async def _register(self, database: Database) -> None:
-        await local.register(database, self.definitions, self.name, self.version, self.schedules)
+        await stores.register(database, self.definitions, self.name, self.version, self.schedules)
 
     async def open(self, **overrides: Any) -> None:
         """Connect, migrate, register the jobs: ready to submit. Opens are counted: the last `close()` closes."""
@@ -298,12 +312,58 @@ class App:
         """Call it before the application closes its database, which is open."""
         self._lifecycle.at_close(close)
 
-    async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
-        """The id of a task, or the list of ids."""
+    def batch(
+        self,
+        name: str,
+        *,
+        on_success: Callback | Submitter[..., Any] | None = None,
+        on_complete: Callback | Submitter[..., Any] | None = None,
+        on_failure: Callback | Submitter[..., Any] | None = None,
+        parent: Batch | TaskBatch | int | None = None,
+        conn: Any = None,
+    ) -> BatchBlock:
+        """A new batch: `async with app.batch("import", on_success=publish.with_args(month="2026-11")) as batch:`.
+
+        on_success   a job that is enqueued once all have succeeded
+        on_complete  once all have ended, however
+        on_failure   once the first has failed for good
+        parent       a batch that it is a member of
+        conn         a connection of yours: the batch is opened and closed in your transaction
+
+        Leaving the block closes it; an exception cancels it, and with `conn` leaves it to your rollback.
+        """
+        given = opening(
+            name,
+            on_success=on_success,
+            on_complete=on_complete,
+            on_failure=on_failure,
+            parent=parent,
+            created_by=this_user().name,
+        )
+        return BatchBlock(self, given, None if conn is None else check_connection(conn))
+
+    def existing_batch(self, id: int) -> Batch:
+        """A handle on a batch by its number. Makes no query."""
+        return Batch(self, check_id(id, field="id"))
+
+    async def submit(self, submission: Request, conn: Any) -> Any:
+        """The id of a task or a batch, or the list of ids."""
         return await self._tasks.submit(submission, conn)
 
-    def submit_sync(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
+    async def check_agents(self, job: str) -> None:
+        """NoAgents if no agent that is there could run a task of this job."""
+        await self._tasks.check_agents(job)
+
+    async def stats(self) -> Stats:
+        """How the cluster stands: live tasks by state, what is due, the last hour, agents and servers."""
+        return await self._tasks.call(cluster.stats)
+
+    def submit_sync(self, submission: Request, conn: Any) -> Any:
         return self._tasks.submit_sync(submission, conn)
+
+    async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What an operation of operations/ returns."""
+        return await self._tasks.call(operation, *args, **kwargs)
 
     def call_sync(self, name: str, make: Make[R], timeout: float | None = SYNC_TIMEOUT) -> R:
         """Call the async method `name` from sync code."""
@@ -316,6 +376,17 @@ class App:
     async def status(self, task: int) -> TaskView:
         return await self._tasks.status(task)
 
-    async def control(self, act: Callable[..., Awaitable[object]], task: int, **options: bool) -> None:
-        """Act on a task by an operation of operations/tasks.py."""
-        await self._tasks.control(act, task, **options)
+    async def control(self, act: Callable[..., Awaitable[object]], *given: int | str, **options: Any) -> None:
+        """Act on a task, a job or everything by an operation."""
+        await self._tasks.control(act, *given, **options)
+
+    async def hold(self, *, note: str | None = None, skip: bool = False) -> None:
+        """Start nothing new until `release()`, of this and all other applications; what runs goes on.
+
+        With `skip` plan times are decided as paused meanwhile; else their tasks wait.
+        """
+        await self.control(operations.holds.hold, note=note, skip=skip)
+
+    async def release(self, *, at_once: bool = False) -> None:
+        """End the hold of everything. What waits starts within a minute, or at once."""
+        await self.control(operations.holds.release, at_once=at_once)

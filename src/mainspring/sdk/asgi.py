@@ -9,8 +9,12 @@ Next: api/app.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from mainspring.model.words.durations import seconds
 from mainspring.sdk.app import App
 
 if TYPE_CHECKING:
@@ -21,9 +25,10 @@ if TYPE_CHECKING:
 class Mounted:
     """An ASGI application over the database of `app`, which it opens at the first request if nobody has."""
 
-    def __init__(self, app: App, authorize: Authorize) -> None:
+    def __init__(self, app: App, authorize: Authorize, options: _Options) -> None:
         self._app = app
         self._authorize = authorize
+        self._options = options
         self._api: Api | None = None
         self._opening = asyncio.Lock()
 
@@ -39,7 +44,7 @@ class Mounted:
             if self._api is not None:
                 return self._api
             pool = (await self._app.opened_database()).for_api()
-            api = self._api = make_api(pool, authorize=self._authorize)
+            api = self._api = make_api(pool, authorize=self._authorize, **self._options.as_arguments())
 
             async def close() -> None:
                 self._api = None
@@ -50,11 +55,69 @@ class Mounted:
             return api
 
 
-def asgi(app: App, *, authorize: Authorize) -> Mounted:
+@dataclass(frozen=True)
+class _Options:
+    """What the settings of the same names are for a server of ours."""
+
+    public_url: str | None
+    allowed_hosts: Sequence[str]
+    trusted_proxies: Sequence[str]
+    cors_origins: Sequence[str]
+    keep: float | None
+    degraded_after: float
+    rate: float
+    streams: int
+    streams_per_caller: int
+
+    def as_arguments(self) -> dict[str, Any]:
+        from mainspring.api.access.bounds import Bounds
+        from mainspring.api.access.origins import Origins
+
+        origins = Origins(
+            public_url=self.public_url,
+            hosts=self.allowed_hosts,
+            trusted=self.trusted_proxies,
+            cors=self.cors_origins,
+            any_host=not self.allowed_hosts,
+        )
+        bounds = Bounds(rate=self.rate, streams=self.streams, streams_per_caller=self.streams_per_caller)
+        keep = None if self.keep is None else timedelta(seconds=self.keep)
+        return {"origins": origins, "bounds": bounds, "keep": keep, "degraded_after": self.degraded_after}
+
+
+def asgi(
+    app: App,
+    *,
+    authorize: Authorize,
+    public_url: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    trusted_proxies: Sequence[str] = (),
+    cors_origins: Sequence[str] = (),
+    keep: float | str | None = None,
+    degraded_after: float | str = 60.0,
+    rate: float = 200.0,
+    streams: int = 500,
+    streams_per_caller: int = 20,
+) -> Mounted:
     """The HTTP API, to be mounted in FastAPI, Starlette or Django.
 
     `authorize(scope)` says who calls: `Access(actor, role, jobs)`, or None for nobody. It may be async. There is no
     login page of ours then. A browser's requests that change something need the header `Mainspring-CSRF`, whose value
     `GET /session` tells.
+
+    Any name in the Host header is taken, unless `allowed_hosts` names those that are. `keep` is how long the servers
+    keep what has ended, for `GET /check`. `rate` is in requests a second of one actor. The other options are settings
+    of the same names.
     """
-    return Mounted(app, authorize)
+    options = _Options(
+        public_url,
+        tuple(allowed_hosts),
+        tuple(trusted_proxies),
+        tuple(cors_origins),
+        None if keep is None else seconds(keep, field="keep"),
+        seconds(degraded_after, field="degraded_after"),
+        rate,
+        streams,
+        streams_per_caller,
+    )
+    return Mounted(app, authorize, options)

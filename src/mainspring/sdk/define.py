@@ -6,18 +6,19 @@ Next: sdk/job.py
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
 
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import ValidationError, shown
-from mainspring.model.tasks.define_job import define
-from mainspring.model.tasks.jobs import Definition, Python, Run
+from mainspring.model.tasks.define_job import define, handler
+from mainspring.model.tasks.jobs import Definition, Run
 from mainspring.model.words.names import check_name
-from mainspring.sdk.job import Job, bind_command, check_command
+from mainspring.sdk.chunk_signature import ChunkSignature
+from mainspring.sdk.job import ChunkJob, Job, bind_command, check_command
 from mainspring.sdk.schedules import JobOptions, Planned
 from mainspring.sdk.signature import Signature, encode_result
 
@@ -26,19 +27,48 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+K = TypeVar("K")
 
 
-class Decorator:
-    """What `@app.job(…)` gives: the overloads take the result's type from an async or a sync handler."""
+class EachTask:
+    """A call of the handler for each task."""
+
+
+class ManyTasks:
+    """A call of the handler for a chunk of tasks."""
+
+
+class Decorator(Generic[K]):
+    """What `@app.job(…)` gives: the overloads take the result's type from an async or a sync handler. With `chunk` the
+    handler takes and returns lists, and a task has one item of each.
+
+    Its parameter is for type checkers alone. With options that they cannot look into, it is any, and they see a call
+    for each task.
+    """
 
     def __init__(self, register: Callable[[Callable[..., Any]], Job[..., Any]]) -> None:
         self._register = register
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Job[P, R]: ...
+    def __call__(self: Decorator[EachTask], function: Callable[P, Coroutine[Any, Any, R]]) -> Job[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
+    def __call__(self: Decorator[EachTask], function: Callable[P, R]) -> Job[P, R]: ...
+    @overload
+    def __call__(
+        self: Decorator[ManyTasks], function: Callable[[list[A]], Coroutine[Any, Any, None]]
+    ) -> ChunkJob[A, None]: ...
+    @overload
+    def __call__(
+        self: Decorator[ManyTasks], function: Callable[[list[A]], Coroutine[Any, Any, Sequence[R | BaseException]]]
+    ) -> ChunkJob[A, R]: ...
+    @overload
+    def __call__(self: Decorator[ManyTasks], function: Callable[[list[A]], None]) -> ChunkJob[A, None]: ...
+    @overload
+    def __call__(
+        self: Decorator[ManyTasks], function: Callable[[list[A]], Sequence[R | BaseException]]
+    ) -> ChunkJob[A, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Any:
         return self._register(function)
 
 
@@ -49,9 +79,12 @@ def add_handler(app: App, function: Callable[..., Any], name: str | None, option
     name = app.full_name(function.__name__ if name is None else name)
     if function.__doc__ and "description" not in options:
         options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
-    signature = Signature(name, function)
+    options = dict(options)
+    chunk, chunk_wait = options.pop("chunk", None), options.pop("chunk_wait", None)
+    signature = Signature(name, function) if chunk is None else ChunkSignature(name, function)
     options, planned = app.schedules.take(name, options, signature.check)
-    definition = define(Python(name, signature.takes), options, requires={"app": app.name})
+    run = handler(name, signature.takes, chunk, chunk_wait, signature.arguments)
+    definition = define(run, options, requires={"app": app.name})
     if definition.placement.sticky is not None:
         signature.check_parameter(definition.placement.sticky, field="sticky")
     if (gate := definition.gate) is not None:
@@ -61,8 +94,10 @@ def add_handler(app: App, function: Callable[..., Any], name: str | None, option
     is_async = inspect.iscoroutinefunction(function)
     # The result of a broadcast is a report on its runs, whatever the handler returns.
     decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
-    job: Job[..., Any] = Job(app, name, signature.bind, function, decode, signature.check)
-    _add(app, job, definition, planned, Handler(name, function, is_async, signature.decode, encode_result))
+    kind: type[Job[..., Any]] = Job if chunk is None else ChunkJob
+    job = kind(app, name, signature.bind, function, decode, signature.check)
+    ours = Handler(name, function, is_async, signature.decode, encode_result, chunk is not None, decode)
+    _add(app, job, definition, planned, ours)
     return job
 
 
@@ -76,7 +111,7 @@ def add_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any
 
 
 def _add(
-    app: App, job: Job[..., Any], definition: Definition, planned: Planned | None, handler: Handler | None = None
+    app: App, job: Job[..., Any], definition: Definition, planned: Planned | None, runs: Handler | None = None
 ) -> None:
     """Add what is checked: a definition that is refused leaves nothing behind."""
     name = job.name
@@ -86,8 +121,8 @@ def _add(
         )
     if planned is not None:
         app.schedules.check_limits(planned, definition)
-    if handler is not None:
-        app.handlers[name] = handler
+    if runs is not None:
+        app.handlers[name] = runs
     app.definitions[name], app.jobs[name] = definition, job
     if planned is not None:
         app.schedules.add(planned)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from mainspring.compose import local
+from mainspring.compose import local, stores
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.operations.requests.group_commit import Send, Submissions
 from mainspring.operations.waiting import Waiting
@@ -67,8 +67,8 @@ class Lifecycle:
     def opened(self) -> Database:
         """Its database. ValidationError if it is not open, or open on another event loop."""
         if self.database is None:
-            if local.lacks_database():
-                raise local.no_database()
+            if stores.lacks_database():
+                raise stores.no_database()
             raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
         self.check_loop()
         return self.database
@@ -214,7 +214,7 @@ class Lifecycle:
 
     async def _connect(self, stack: AsyncExitStack, overrides: Mapping[str, Any]) -> None:
         self._settings = self._make_settings(**overrides)
-        database = await stack.enter_async_context(local.open_database(self._settings))
+        database = await stack.enter_async_context(stores.open_database(self._settings))
         self._owns_jobs, changes = True, self._changes
         await self._register(database)
         self._registered = changes

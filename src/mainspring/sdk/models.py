@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, get_args, get_type_hints
 
+from msgspec import NODEFAULT
+
 from mainspring.errors import ValidationError
 
 _PACKAGES = {"pydantic", "pydantic_core", "annotated_types"}
@@ -52,6 +54,19 @@ class Model:
         except ValueError as error:
             raise ValidationError(f"args: {_told(error, what)}", field="args") from None
         return checked
+
+    def fields(self) -> tuple[bool, dict[str, Any] | None]:
+        """Whether its JSON is an object, and by name the defaults of its fields, if they are known."""
+        try:
+            schema = self._adapter.json_schema(by_alias=False)
+        except Exception:  # a type without a JSON schema, which may still have JSON
+            return False, None
+        if (reference := schema.get("$ref", "")).startswith("#/$defs/"):
+            schema = schema["$defs"][reference.removeprefix("#/$defs/")]
+        if schema.get("type") != "object":
+            return False, None
+        named = schema.get("properties")
+        return True, named and {name: field.get("default", NODEFAULT) for name, field in named.items()}
 
     def decode(self, data: str | bytes, what: str = "") -> Any:
         """The value that JSON stands for. Raises ValueError if it does not fit."""

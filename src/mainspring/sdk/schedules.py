@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
 from mainspring.errors import ValidationError, shown
-from mainspring.model.daemons.daemons import limits_of_a_daemon
+from mainspring.model.daemons.daemons import chunks_of_a_daemon, limits_of_a_daemon
 from mainspring.model.schedules.define_schedule import When, check_scopes, define_schedule, has_schedule
 from mainspring.model.schedules.excluded_days import MAX_DAYS, check_excluded
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.define_job import Options
-from mainspring.model.tasks.jobs import Definition
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.words.names import check_path_name
 
 
@@ -50,7 +50,11 @@ class Schedules:
 
     def take(self, name: str, options: JobOptions, check: Check) -> tuple[Options, Planned | None]:
         """The policies among the options of a job, and the schedule among them."""
-        when = {option: value for option, value in options.items() if option in When.__annotations__}
+        when = {
+            option: value
+            for option, value in options.items()
+            if option in When.__annotations__ and option not in Options.__annotations__  # `expires` is the job's
+        }
         others = {option: value for option, value in options.items() if option not in (*when, "args")}
         if has_schedule(when):
             return cast(Options, others), self.plan(name, name, cast(When, when), options.get("args", {}), check)
@@ -75,9 +79,13 @@ class Schedules:
         return Planned(define_schedule(name, job, when, args=args, provider=provider), scopes)
 
     def check_limits(self, planned: Planned, definition: Definition) -> None:
-        """A daemon runs as many tasks as it has replicas, so its job has no limits."""
-        if planned.schedule.kind == "daemon" and definition.gate is not None:
+        """A daemon runs as many tasks as it has replicas, each by itself: its job has neither limits nor chunks."""
+        if planned.schedule.kind != "daemon":
+            return
+        if definition.gate is not None:
             raise limits_of_a_daemon(planned.schedule.job)
+        if isinstance(definition.run, Python) and definition.run.chunk is not None:
+            raise chunks_of_a_daemon(planned.schedule.job)
 
     def add(self, planned: Planned) -> None:
         schedule, provider = planned

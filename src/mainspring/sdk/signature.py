@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 import msgspec.inspect
@@ -16,9 +16,20 @@ from msgspec import UNSET, UnsetType
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.schedules import FILLED
+from mainspring.model.tasks.jobs import Argument
 from mainspring.model.tasks.payload import encode
 from mainspring.sdk.models import HiddenValue, Model, model_of
 
+MOST_ARGUMENTS = 50  # of a handler that its definition names
+_JSON_TYPES: dict[type, Literal["string", "integer", "number", "boolean"]] = {
+    msgspec.inspect.StrType: "string",
+    msgspec.inspect.IntType: "integer",
+    msgspec.inspect.FloatType: "number",
+    msgspec.inspect.BoolType: "boolean",
+    msgspec.inspect.DateTimeType: "string",
+    msgspec.inspect.DateType: "string",
+    msgspec.inspect.UUIDType: "string",
+}
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -37,15 +48,16 @@ class Signature:
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         self._models: dict[str, Model] = {}  # parameters that Pydantic reads
+        self._hints: dict[str, Any] = {}
         self._decoder = self._make_decoder(function)
-        self.decode_result = _result_decoder(function)
+        self.decode_result = result_decoder(function, hint_of(function, "return"))
 
     def _make_decoder(self, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
         """A decoder for the annotated types; a parameter without annotation takes any JSON."""
         fields: list[tuple[str, Any, Any]] = []
         try:
             for name in self._names:
-                hint = _hint(function, name)
+                self._hints[name] = hint = hint_of(function, name)
                 if (model := model_of(hint)) is not None:
                     self._models[name] = model
                     hint = msgspec.Raw
@@ -56,7 +68,7 @@ class Signature:
             struct = msgspec.defstruct(
                 f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
-            if (foreign := _foreign(msgspec.inspect.type_info(struct))) is not None:
+            if (foreign := foreign_type(msgspec.inspect.type_info(struct))) is not None:
                 raise TypeError(f"{shown(foreign)} is not JSON, nor a dataclass or another type that can be made of it")
             return msgspec.json.Decoder(struct)
         except TypeError as error:
@@ -109,6 +121,15 @@ class Signature:
         """The parameters that the planner fills."""
         return tuple(name for name in FILLED if name in self._names)
 
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """What a form asks for."""
+        parameters = self._signature.parameters
+        return tuple(
+            Argument(name, json_type(hint), parameters[name].default is inspect.Parameter.empty)
+            for name, hint in list(self._hints.items())[:MOST_ARGUMENTS]
+        )
+
     def check(self, args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
         """The arguments of a schedule as JSON values; the planner adds those of `takes`."""
         filled = {name: "" for name in self.takes if name != "scope" or has_scopes}
@@ -135,7 +156,7 @@ class Signature:
         return args
 
 
-def _hint(function: Callable[..., Any], name: str) -> Any:
+def hint_of(function: Callable[..., Any], name: str) -> Any:
     """The annotation of one parameter; Any if it has none, or if its name exists for type checkers only."""
     if name not in function.__annotations__:
         return Any
@@ -146,7 +167,22 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
         return Any
 
 
-def _foreign(info: Any) -> type | None:
+def json_type(hint: Any) -> Literal["any", "string", "integer", "number", "boolean"]:
+    """The type of the JSON of plain annotations, with or without None; `any` of all others."""
+    try:
+        info = msgspec.inspect.type_info(hint)
+    except TypeError:
+        return "any"  # one of Pydantic's
+    if isinstance(info, msgspec.inspect.UnionType):
+        others = [one for one in info.types if not isinstance(one, msgspec.inspect.NoneType)]
+        info = others[0] if len(others) == 1 else info
+    for kind, word in _JSON_TYPES.items():
+        if isinstance(info, kind):
+            return word
+    return "any"
+
+
+def foreign_type(info: Any) -> type | None:
     """The first type within `info` that msgspec does not know."""
     seen: set[int] = set()
     left = [info]
@@ -162,9 +198,8 @@ def _foreign(info: Any) -> type | None:
     return None
 
 
-def _result_decoder(function: Callable[..., Any]) -> Callable[[str], Any]:
+def result_decoder(function: Callable[..., Any], hint: Any) -> Callable[[str], Any]:
     """Decodes a result as the annotated type, or as plain JSON where msgspec cannot."""
-    hint = _hint(function, "return")
     try:
         model = model_of(hint)
         return msgspec.json.Decoder(hint).decode if model is None else model.decode

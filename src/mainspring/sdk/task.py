@@ -66,6 +66,13 @@ class Task(Generic[R]):
             raise ValidationError(f"kill: {shown(kill)}; give True or False", field="kill")
         await self._app.control(tasks.cancel, self.id, kill=kill)
 
+    async def skip(self, note: str | None = None) -> None:
+        """End the task as skipped, if it has not started; `note` says why. One that its agent has is asked back first.
+
+        InvalidTransition if it runs, or has ended.
+        """
+        await self._app.control(tasks.skip, self.id, note=note)
+
     async def pause(self) -> None:
         """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""
         await self._app.control(tasks.pause, self.id)
@@ -78,9 +85,14 @@ class Task(Generic[R]):
         """Stop the running attempt, and run the task again at once; that costs no attempt."""
         await self._app.control(tasks.restart, self.id)
 
-    async def retry(self) -> None:
-        """Run a task again that ended without success, attempts counted anew."""
-        await self._app.control(tasks.retry, self.id)
+    async def retry(self, *, with_children: bool = False) -> None:
+        """Run a task again that ended without success, attempts counted anew.
+
+        `with_children`: also what was skipped or failed because of it; they wait for it again.
+        """
+        if not isinstance(with_children, bool):
+            raise ValidationError(f"with_children: {shown(with_children)}; give True or False", field="with_children")
+        await self._app.control(tasks.retry, self.id, with_children=with_children)
 
     # ── for sync code ───────────────────────────────────────────────────────────────────────────
 
@@ -94,6 +106,9 @@ class Task(Generic[R]):
     def cancel_sync(self, *, kill: bool = False) -> None:
         self._app.call_sync("cancel", lambda: self.cancel(kill=kill))
 
+    def skip_sync(self, note: str | None = None) -> None:
+        self._app.call_sync("skip", lambda: self.skip(note))
+
     def pause_sync(self) -> None:
         self._app.call_sync("pause", self.pause)
 
@@ -103,8 +118,8 @@ class Task(Generic[R]):
     def restart_sync(self) -> None:
         self._app.call_sync("restart", self.restart)
 
-    def retry_sync(self) -> None:
-        self._app.call_sync("retry", self.retry)
+    def retry_sync(self, *, with_children: bool = False) -> None:
+        self._app.call_sync("retry", lambda: self.retry(with_children=with_children))
 
     def __repr__(self) -> str:
         return f"<Task {self.id}>" if self.job is None else f"<Task {self.id} of {self.job}>"

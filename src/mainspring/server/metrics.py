@@ -6,13 +6,14 @@ Next: api/metering/text.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from mainspring.model.figures.buckets import DURATION, LATENESS, added, empty
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.busiest import Busiest
 from mainspring.model.metrics.histogram import Histogram
-from mainspring.model.metrics.metrics import AGENTS, OTHER, Family, capped, family, single
+from mainspring.model.metrics.metrics import AGENTS, OTHER, SCHEDULES, Family, Sample, capped, family, single
 from mainspring.model.tasks.jobs import PRIORITIES, PRIORITY_LEVELS
 from mainspring.model.tasks.verdict import QUARANTINED
 from mainspring.server.agents.session import AgentSession
@@ -35,6 +36,7 @@ class ServerMetrics:
         """All metrics of this server."""
         server = self._server
         self._names.update((id, job.name) for id, job in server.catalogue.jobs.items())
+        self._busiest.most = server.catalogue.settings.metrics_jobs
         yield from _jobs(self._busiest, server.recorder.tallies, self._names)
         yield from _recording(server)
         yield from _planning(server)
@@ -84,6 +86,10 @@ def _recording(server: Server) -> Iterator[Family]:
     none = {"lost": 0, "timeout": 0, QUARANTINED: 0}
     yield family(metrics.TASKS_RESCUED, none | tallies.rescued | {"recalled": server.rescuer.recalled})
     yield single(metrics.QUARANTINED, tallies.rescued[QUARANTINED])
+    yield family(metrics.QUEUE_FULL, server.database.tally.queue_full)
+    yield single(metrics.EXPIRED, server.expiry.expired)
+    yield single(metrics.BATCHES_ENDED, server.batches.tally.ended)
+    yield single(metrics.BATCH_CALLBACKS, server.batches.tally.callbacks)
 
 
 def _lateness(tallies: Tallies) -> Iterator[Family]:
@@ -99,13 +105,26 @@ def _planning(server: Server) -> Iterator[Family]:
     yield single(metrics.SCHEDULES_SCANNED, server.server_lease.tally.scanned)
     # What the overlap loop skips was planned before, and its task has ended as skipped since.
     yield family(metrics.FIRES, tally.fires | {"overlap": tally.fires["overlap"] + server.overlap.skipped})
+    yield Family(metrics.SLO_EVENTS, _slo_events(server))
+    yield Family(metrics.PINGS, [*(server.pinger.tally + server.heartbeat.tally).items()])
     yield single(metrics.PLAN_LAG, tally.lag.value(boottime()))
     yield family(metrics.SEGMENT_LOAD, tally.load.quantiles(boottime()))
+
+
+def _slo_events(server: Server) -> list[Sample]:
+    """By schedule, the first SCHEDULES that were counted; the others together."""
+    tally = server.slo_counter.tally
+    named = set(list(dict.fromkeys(name for name, _ in tally))[:SCHEDULES])  # once named, always named
+    counted = Counter[tuple[str, ...]]()
+    for (name, good), count in tally.items():
+        counted[name if name in named else OTHER, "true" if good else "false"] += count
+    return list(counted.items())
 
 
 def _dispatching(server: Server) -> Iterator[Family]:
     dispatch, gateway = server.dispatcher.tally, server.gateway.tally
     yield family(metrics.CLAIMS, dispatch.claims)
+    yield single(metrics.TASKS_AGED, dispatch.aged)
     yield single(metrics.CLAIM_DURATION, dispatch.claim_seconds)
     yield family(metrics.QUEUE_WAIT, {_PRIORITIES[level]: waits for level, waits in enumerate(gateway.queue_waits)})
     yield single(metrics.TASKS_DISPATCHED, gateway.sent)
@@ -183,8 +202,9 @@ def _each_agent(server: Server, sessions: list[AgentSession]) -> Iterator[Family
 
 def _values(server: Server, session: AgentSession) -> list[float]:
     """In the order of _SUMS and _WORST."""
-    ahead = session.ahead(server.clock.now())
-    used = min(session.slots, max(0, len(session.held) - len(session.reported) - ahead))
+    now = server.clock.now()
+    ahead = session.ahead(now)
+    used = min(session.slots, max(0, session.used(now)))
     beat = session.heartbeat
     lead = server.gateway.lead.of(session.link.ack_time, session.load)
     return [session.slots, used, ahead, beat.skew, beat.round_trip, lead, boottime() - session.heard_at]

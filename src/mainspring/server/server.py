@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import retried, run_all, run_every
+from mainspring.loops import Step, retried, run_all, run_every
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
@@ -23,7 +24,11 @@ from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
-from mainspring.server.cluster import coordinator, queue_counter
+from mainspring.server.alerting import evaluator, sender
+from mainspring.server.alerting.evaluator import Evaluator
+from mainspring.server.alerting.sender import Sender
+from mainspring.server.cluster import bounds_keeper, coordinator, queue_counter
+from mainspring.server.cluster.bounds_keeper import BoundsKeeper
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import ClockLoop
 from mainspring.server.cluster.coordinator import Coordinator
@@ -34,23 +39,33 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.listener import Hear, Listener
 from mainspring.server.cluster.membership import Membership
 from mainspring.server.cluster.queue_counter import QueueCounter
-from mainspring.server.dispatch import broadcaster, daemons, overflow
+from mainspring.server.dispatch import broadcaster, daemons, holds, overflow
 from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.broadcaster import Broadcaster
 from mainspring.server.dispatch.daemons import DaemonsLoop
 from mainspring.server.dispatch.dispatcher import Dispatcher
 from mainspring.server.dispatch.handover import HandOver
+from mainspring.server.dispatch.holds import HoldsLoop
 from mainspring.server.dispatch.overflow import OverflowLoop
-from mainspring.server.planning import limits
+from mainspring.server.planning import after, expiry, limits
+from mainspring.server.planning.after import AfterLoop
 from mainspring.server.planning.dependencies import DependenciesLoop
+from mainspring.server.planning.expiry import ExpiryLoop
 from mainspring.server.planning.limits import LimitsLoop
 from mainspring.server.planning.overlap import OverlapLoop
 from mainspring.server.planning.planner import Planner
 from mainspring.server.planning.scopes import Provider
-from mainspring.server.recording import figures
+from mainspring.server.recording import batches, figures
+from mainspring.server.recording.batches import BatchesLoop
 from mainspring.server.recording.figures import FiguresWriter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
+from mainspring.server.watch import heartbeat, ledger_audit, pinger, slo_counter
+from mainspring.server.watch.fetcher import Fetcher
+from mainspring.server.watch.heartbeat import Heartbeat
+from mainspring.server.watch.ledger_audit import LedgerAudit
+from mainspring.server.watch.pinger import Pinger
+from mainspring.server.watch.slo_counter import SloCounter
 from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
@@ -60,6 +75,7 @@ log = logging.getLogger("mainspring")
 MOVED_EVERY = 30.0  # seconds after which moved segments are assumed even without a hint
 START_WITHIN = 10.0  # seconds that each step of the start is retried while PostgreSQL fails
 PLAN_EVERY = 1.0  # seconds between steps of the planner and of the overlap loop, where nothing wakes them
+CHORES_WITHIN = 4.0  # seconds after the start in which the chores of the leader begin
 
 
 class Server:
@@ -76,6 +92,7 @@ class Server:
         skew_limit: float = DEFAULT_LIMIT,
         placement: str = DEFAULT_STRATEGY,
         providers: Mapping[str, Provider] | None = None,
+        http_allow: Sequence[str] = (),
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.database = database
@@ -105,6 +122,9 @@ class Server:
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock, lease)
         self.dead_processes = DeadProcessesLoop(database)
         self.dependencies = DependenciesLoop(database)
+        self.after = AfterLoop(database)
+        self.batches = BatchesLoop(database)
+        self.expiry = ExpiryLoop(database)
         self.broadcaster = Broadcaster(
             database,
             self.catalogue,
@@ -117,8 +137,17 @@ class Server:
         self.overlap = OverlapLoop(database, server_lease, self.registry.longest_lead)
         self.limits = LimitsLoop(database, self.registry.lead_behind, lead.of(0.0, 1.0))
         self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
+        self.holds = HoldsLoop(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.queue_counter = QueueCounter(database)
+        self.slo_counter = SloCounter(database)
+        self.ledger_audit = LedgerAudit(database)
+        self.fetcher = Fetcher(http_allow)
+        self.heartbeat = Heartbeat(database, self.catalogue, self.fetcher)
+        self.pinger = Pinger(database, self.fetcher)
+        self.evaluator = Evaluator(database)
+        self.sender = Sender(database, http_allow)
+        self.bounds_keeper = BoundsKeeper(database, self.catalogue)
         self._segments_wake = asyncio.Event()
         self.listener = Listener(database, self._hints())
         self._connect()
@@ -141,6 +170,7 @@ class Server:
             "gate": self._hear_gate,
             "cancel": wake(self.gateway.cancel_wake),
             "dependency": wake(self.dependencies.wake),
+            "batch": wake(self.batches.wake),
             "armed": wake(self.broadcaster.armed_wake),
             "job": self._hear_job,
             "schedule": wake(self.planner.wake, self.daemons.wake),
@@ -148,6 +178,7 @@ class Server:
             "server": wake(self.coordinator.wake),
             "leader": wake(self.leader.wake),
             "segment": wake(self._segments_wake),
+            "alert": wake(self.evaluator.wake, self.sender.wake),
         }
 
     def _hear_due(self, rest: str) -> None:
@@ -188,9 +219,15 @@ class Server:
         self.overlap.on_stopping.connect(cancels)
         self.limits.on_released.connect(self.dispatcher.released)
         self.dependencies.on_released.connect(self._released)
+        self.after.on_released.connect(self._released)
         self.daemons.on_stopping.connect(cancels)
+        self.batches.on_called.connect(claims, gates)
+        self.batches.on_stopping.connect(cancels)
+        self.catalogue.on_holds.connect(self.holds.look, self.dispatcher.look_from_bottom, gates, self.daemons.wake.set)
+        self.catalogue.on_holds.connect(self.broadcaster.wake.set, self.planner.wake.set)
         self.registry.on_back.connect(claims)
         self.agent_connections.submissions.on_submitted.connect(claims)
+        self.evaluator.on_told.connect(self.sender.wake.set)
         self.recorder.on_restarted.connect(self.daemons.wake.set)
         self.recorder.on_ended.connect(self._count, self.dependencies.ended, self.overlap.ended, self.broadcaster.ended)
 
@@ -199,7 +236,7 @@ class Server:
 
     async def _segments_moved(self) -> int:
         """Segments were assigned or pools shared: plan and claim what may be ours now."""
-        self.dispatcher.segments_moved()
+        self.dispatcher.look_from_bottom()
         self.planner.wake.set()
         self.overlap.wake.set()
         return 0
@@ -207,7 +244,7 @@ class Server:
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
     def _all_loops(self) -> Iterator[Coroutine[Any, Any, None]]:
-        only = self.leader.only
+        only, chore = self.leader.only, self._chore
         yield from (
             # the cluster
             run_every(self.membership.beat_every, self.membership.beat),
@@ -221,6 +258,8 @@ class Server:
             run_every(60.0, self.planner.warn_overdue),
             run_every(PLAN_EVERY, self.overlap.step, self.overlap.wake),
             run_every(1.0, self.dependencies.step, self.dependencies.wake),
+            chore(after.LOOK_EVERY, self.after.step),
+            chore(expiry.LOOK_EVERY, self.expiry.step),
             run_every(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
             run_every(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
             run_every(limits.SWEEP_EVERY, only(self.limits.gate_waiting), self.limits.gating_wake),
@@ -231,17 +270,29 @@ class Server:
             run_every(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
             run_every(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
             run_every(daemons.TRIM_EVERY, self.daemons.trim),
+            run_every(holds.LOOK_EVERY, self.holds.recall, self.holds.wake),
+            run_every(holds.LOOK_EVERY, only(self.holds.follow_up), self.holds.leader_wake),
             run_every(self.lease / 6, self.gateway.renew),
             run_every(1.0, self.gateway.compact),
             run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             run_every(1.0, self.recorder.flush, self.recorder.wake),
+            run_every(batches.LOOK_EVERY, self.batches.step, self.batches.wake),
+            chore(batches.MEND_EVERY, self.batches.mend),
             # figures
             run_every(figures.WRITE_EVERY, self.figures.step),
             run_every(queue_counter.COUNT_EVERY, only(self.queue_counter.step)),
+            chore(slo_counter.COUNT_EVERY, self.slo_counter.step),
+            chore(ledger_audit.LOOK_EVERY, self.ledger_audit.step),
+            chore(heartbeat.EVERY, self.heartbeat.step),
+            chore(pinger.LOOK_EVERY, self.pinger.step),
+            chore(bounds_keeper.LOOK_EVERY, self.bounds_keeper.step),
+            # alerts
+            chore(evaluator.EVALUATE_EVERY, self.evaluator.step, self.evaluator.wake),
+            chore(sender.LOOK_EVERY, self.sender.step, self.sender.wake),
             # recovery and cleaning
             run_every(1.0, only(self.rescuer.step)),
             run_every(1.0, self.dead_processes.step),
-            run_every(60.0, only(self.janitor.step)),
+            chore(60.0, self.janitor.step),
             # what the other loops read
             run_every(2.0, self.catalogue.refresh, self.catalogue.wake),
             run_every(2.0, self.registry.refresh, self.registry.wake),
@@ -249,6 +300,14 @@ class Server:
             run_every(2.0, self.listener.step),
             run_every(1.0, self.clock_loop.step),
         )
+
+    def _chore(self, interval: float, step: Step, wake: asyncio.Event | None = None) -> Coroutine[Any, Any, None]:
+        """A loop of the leader for which no task waits: it begins some time after the start, and none with another.
+
+        A dozen at once would open a connection each, and take a core while the first tasks are claimed.
+        """
+        first = min(interval, CHORES_WITHIN) * random.uniform(0.5, 1.0)
+        return run_every(interval, self.leader.only(step), wake, first=first)
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────
 
@@ -292,6 +351,9 @@ class Server:
         await self._flush_reports()
         await self.gateway.close()
         await self.planner.close()
+        await self.sender.close()
+        await self.pinger.close()
+        await self.fetcher.close()
         await self.leader.close()  # again: an election in flight during `leave` may have been won
         await self.membership.close()  # last: until then this server counts as running
 

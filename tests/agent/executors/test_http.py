@@ -19,12 +19,13 @@ from tests.agent.commands import no_descriptors
 from tests.conftest import Eventually
 
 from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted
-from mainspring.agent.executors import http_client
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.http_body import EXCERPT, HEAD
+from mainspring.agent.executors.http_request import first_request
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Definition, Http, Job
 from mainspring.model.tasks.retry import Retry
+from mainspring.wire import http_client
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOOPBACK = ("127.0.0.1", "shop.example", "other.example")
@@ -755,3 +756,28 @@ def test_it_runs_on_uvloop_too(call: Call) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(story()) == ["well", "well", "well", "address_refused", "http_unreachable"]
+
+
+PARENTS = '[{"id":7,"job":"load","state":"succeeded","error_code":null,"result":"été"}]'
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "http", "body", "header"),
+    [
+        ("POST", '{"day": 1}', {}, {"day": 1, "parents": json.loads(PARENTS)}, None),
+        ("POST", '{"parents": 1}', {}, {"parents": 1}, json.loads(PARENTS)),
+        ("POST", "{}", {"body": "5"}, 5, json.loads(PARENTS)),
+        ("GET", "{}", {}, None, json.loads(PARENTS)),
+    ],
+)
+def test_what_became_of_its_parents_goes_with_the_request(
+    call: Call, method: str, args: str, http: dict[str, Any], body: Any, header: Any
+) -> None:
+    attempt = call("http://127.0.0.1/", method, args=args, **http)
+    attempt.armed.parents = PARENTS
+    assert isinstance(attempt.job.definition.run, Http)
+    request = first_request(attempt, attempt.job.definition.run)
+    assert (None if request.body is None else json.loads(request.body)) == body
+    sent = request.headers.get("Mainspring-Parents")
+    assert (None if sent is None else json.loads(sent)) == header
+    assert sent is None or sent.isascii()

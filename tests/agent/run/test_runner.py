@@ -15,7 +15,7 @@ from mainspring.agent import attempt as base
 from mainspring.agent.attempt import AHEAD, Attempt, AttemptFailed, Exhausted
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
-from mainspring.agent.run.runner import REFUSE_AFTER, Runner, TokenFilter
+from mainspring.agent.run.runner import REFUSE_AFTER, Runner
 from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, AttemptId, Ending, Finished, Refused, Started
 from mainspring.model.tasks.jobs import Definition, Health, Job, Python
@@ -382,6 +382,52 @@ async def test_a_timeout_stops_the_attempt(bench: Bench) -> None:
     assert (ending.state, ending.code, ending.labels) == (TaskState.TIMED_OUT, "timeout", ("timeout",))
     assert "60 s" in (ending.error or "")
     assert len(bench.timers) == 0
+
+
+async def test_an_attempt_that_never_waits_needs_no_timers(bench: Bench) -> None:
+    """Nothing could stop it: the event loop is its own until it ends."""
+    armed = []
+
+    async def at_once(_: Attempt) -> None:
+        armed.append(len(bench.timers))
+
+    bench.executor.will(1, at_once)
+    bench.arm(1, timeout=60.0, stalls_after=10.0)
+    await bench.until(bench.runner.empty.is_set)
+    assert armed == [0]
+    bench.arm(2, timeout=60.0, stalls_after=10.0)
+    await bench.settle()
+    assert len(bench.timers) == 2
+
+
+async def test_the_time_before_an_attempt_first_waits_counts_for_its_timeout(bench: Bench) -> None:
+    async def computes(_: Attempt) -> None:
+        bench.pass_time(59)
+        await asyncio.Event().wait()
+
+    bench.executor.will(1, computes)
+    bench.arm(1, timeout=60.0)
+    await bench.settle()
+    assert bench.runner.running == 1
+    bench.pass_time(1.5)
+    await bench.until(bench.runner.empty.is_set)
+    assert bench.ended() == [(1, "timed_out", "timeout")]
+
+
+async def test_the_wait_for_a_durable_start_does_not_count_for_the_timeout(bench: Bench) -> None:
+    bench.arm(1, careful=True, timeout=60.0, stalls_after=60.0)
+    await bench.until(lambda: bench.confirms)
+    bench.pass_time(100)
+    await bench.settle()
+    bench.confirmed.set()
+    await bench.settle()
+    assert len(bench.timers) == 2
+    bench.pass_time(59)
+    await bench.settle()
+    assert bench.runner.running == 1
+    bench.pass_time(1.5)
+    await bench.until(bench.runner.empty.is_set)
+    assert bench.ended() == [(1, "timed_out", "timeout")]
 
 
 async def test_an_attempt_that_ends_in_time_leaves_no_timer(bench: Bench) -> None:
@@ -753,16 +799,3 @@ async def test_only_a_daemon_is_asked_whether_it_is_well_and_stopped_if_not(benc
     assert bench.ended() == [(1, "failed", "unhealthy")]
     assert bench.endings()[0].error == "its health check failed 2 times in a row"
     assert bench.runner.running == 1
-
-
-def test_a_token_is_new_once() -> None:
-    tokens = TokenFilter()
-    assert [tokens.add(token) for token in (5, 3, 5, 4, 3)] == [True, True, False, True, False]
-
-
-def test_a_token_that_is_forgotten_counts_as_seen() -> None:
-    tokens = TokenFilter(limit=10)
-    assert all(tokens.add(token) for token in range(1, 101))
-    assert not any(tokens.add(token) for token in range(1, 101))
-    assert tokens.add(101)
-    assert len(tokens) <= 10

@@ -106,7 +106,7 @@ class AgainstAList(RuleBasedStateMachine):
 
 
 TestAgainstAList = AgainstAList.TestCase
-TestAgainstAList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAList.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=50))

@@ -77,7 +77,11 @@ def test_a_change_is_in_the_audit_with_who_made_it(cli: Cli, caller: str) -> Non
     assert [entry["action"] for entry in found] == ["task.cancel", "job.change", "job.create"]
     assert found[0]["subject"] == f"task:{task}"
     assert found[0]["actor"].startswith(caller)
-    assert found[1]["changes"] == {"run.env.TOKEN": {"old": "***", "new": "***"}, "retry.retries": {"old": 0, "new": 2}}
+    assert found[1]["changes"] == {
+        "run.env.TOKEN": {"old": "***", "new": "***"},
+        "retry.retries": {"old": 0, "new": 2},
+        "retries_by_default": {"old": True, "new": None},
+    }
     shown = cli("audit", "--action", "job.*", "--since", "1h").out
     assert "retry.retries 0 → 2" in shown
     assert "task.cancel" not in shown

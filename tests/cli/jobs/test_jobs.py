@@ -13,8 +13,8 @@ CREATE = ("job", "create", "backup", "--timeout", "1h", "--retries", "2", "--", 
 def test_a_job_is_created_listed_shown_and_deleted(cli: Cli) -> None:
     assert cli(*CREATE).code == 0
     assert cli("job", "list").out.splitlines() == [
-        "name\tkind\truns\tlive\tdescription",
-        "backup\tcommand\tpg_dump --verbose shop\t0\t",
+        "name\tkind\truns\tlive\tlast_ended\tdescription\theld",
+        "backup\tcommand\tpg_dump --verbose shop\t0\t\t\t",
     ]
     shown = cli("job", "show", "backup").out
     assert "timeout\t3600 s\n" in shown
@@ -50,6 +50,8 @@ def test_every_option_of_a_job_is_stored(cli: Cli) -> None:
         "--max-retry-delay": "1m",
         "--delivery": "at_least_once",
         "--priority": "high",
+        "--keep-succeeded": "0",
+        "--keep-failed": "90d",
         "--description": "what for",
     }
     pairs = [part for option in options.items() for part in option]
@@ -69,6 +71,8 @@ def test_every_option_of_a_job_is_stored(cli: Cli) -> None:
     assert definition["retry"]["abort_on"] == ["2"]
     assert definition["requires"] == {"zone": "eu"}
     assert (definition["priority"], definition["grace"], definition["description"]) == (7, 2.0, "what for")
+    assert (definition["keep_succeeded"], definition["keep_failed"]) == (0.0, 7_776_000.0)
+    assert "keep failed\t90 d\n" in cli("job", "show", "sync").out
 
 
 def test_user_limits_and_warm_modules_are_stored_and_shown(cli: Cli) -> None:
@@ -131,7 +135,7 @@ CALL = ("job", "create", "ping", "--http", "POST https://shop.example/ping")
 def test_an_http_job_is_created_listed_and_shown(cli: Cli) -> None:
     options = ("--header", "X-Shop: 7", "--header", "Authorization: Bearer secret", "--body-json", '{"a": 1}')
     assert cli(*CALL, *options, "--expect", "204", "--expect", "3xx", "--redirects", "0", "--abort-on", "4xx").code == 0
-    assert cli("job", "list").out.splitlines()[1] == "ping\thttp\tPOST https://shop.example/ping\t0\t"
+    assert cli("job", "list").out.splitlines()[1] == "ping\thttp\tPOST https://shop.example/ping\t0\t\t\t"
     shown = cli("job", "show", "ping").out
     assert "runs\tPOST https://shop.example/ping\n" in shown
     assert '"X-Shop":"7"' in shown

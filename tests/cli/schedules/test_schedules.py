@@ -370,3 +370,30 @@ def test_a_forecast_tells_starts_peaks_and_herds(cli: Cli) -> None:
     assert (found["starts"], found["complete"], found["herds"][0]["starts"]) == (24, True, 21)
     assert cli("schedule", "forecast", "--cell", "1ms").code == 2
     assert cli("schedule", "forecast", "--by", "moon").code == 2
+
+
+def test_an_objective_an_address_and_the_latest_plan_time(cli: Cli, dsn: str) -> None:
+    options = ("--slo", "lateness=2s,target=0.99", "--ping-url", "https://hc.example/7", "--first", "latest")
+    made = cli(*CREATE, "--every", "1h", *options, "--enable", "--json")
+    assert made.code == 0
+    assert json.loads(made.out)["spec"]["slo"] == {"lateness": 2.0, "target": 0.99}
+    assert execute(dsn, "select count(*) from mainspring.task") == 1
+    shown = cli("schedule", "show", "nightly").out
+    assert "slo\t0.99 of starts within 2 s, over 30 d" in shown
+    assert "compliance\tno plan time was counted in the window yet" in shown
+    assert json.loads(cli("schedule", "show", "nightly", "--json").out)["slo"]["burn_rates"][0]["threshold"] == 14.4
+    execute(dsn, "update mainspring.slo set counted_to = now()")
+    for table, column in (("slo_minute", "minute"), ("slo_hour", "hour")):
+        execute(
+            dsn,
+            f"insert into mainspring.{table} ({column}, schedule_id, good, bad, missed)"
+            f" select date_trunc('{column}', now()), schedule_id, 99, 1, 1 from mainspring.slo",
+        )
+    shown = cli("schedule", "show", "nightly").out
+    assert "compliance\t99.0000%, 1 of 100 plan times late or missed" in shown
+    assert "error budget\t0.0% left" in shown
+    assert "burn rate\t1 and 1 ×" in shown
+    assert cli("schedule", "edit", "nightly", "--clear", "slo", "--clear", "ping-url").code == 0
+    assert json.loads(cli("schedule", "show", "nightly", "--json").out)["slo"] is None
+    refused = cli("schedule", "edit", "nightly", "--slo", "fast")
+    assert (refused.code, "write lateness=2s,target=0.999,window=30d" in refused.err) == (2, True)

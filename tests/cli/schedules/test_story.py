@@ -269,7 +269,7 @@ def test_a_backfill_goes_on_until_all_has_run_and_can_be_stopped_and_resumed(
     execute(dsn, END_TASKS, 10)
     out, errors = again.communicate(timeout=10)
     assert again.returncode == 0, errors
-    assert '"total":3,"already":2,"to_run":1,"submitted":1,"succeeded":1,"failed":0' in out
+    assert '"total":3,"already":2,"to_run":1,"skipped":0,"submitted":1,"succeeded":1,"failed":0' in out
     assert "nobody is there to run tasks" in errors
     assert execute(dsn, "select count(*) from mainspring.fire where origin = 'backfill'") == 3
     done = cli(*line)

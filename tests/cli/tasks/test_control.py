@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 from mainspring.store.postgres.database import Database
+from mainspring.store.tasks import dependencies
 
 Sql = Callable[[str], None]
 
@@ -57,6 +58,27 @@ def test_what_does_not_exist_or_is_no_number_is_told(cli: Cli, verb: str) -> Non
     assert cli("task", verb, "7").code == 3
     assert cli("task", verb, "seven").code == 2
     assert cli("task", verb).code == 2
+
+
+def test_a_retry_with_children_revives_what_was_skipped_because_of_it(cli: Cli, dsn: str) -> None:
+    cli("job", "create", "hello", "--", "echo", "hello")
+    first, child = [cli("task", "submit", "hello", *more).out.strip() for more in ((), ("--after", "1"))]
+    assert cli("task", "skip", first, "--note", "not tonight").code == 0
+    asyncio.run(_settle(dsn, int(first)))
+    assert [cli("task", "show", task, "--json").json["state"] for task in (first, child)] == ["skipped", "skipped"]
+    outcome = cli("task", "retry", first, "--with-children")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [cli("task", "show", task, "--json").json["state"] for task in (first, child)] == ["pending", "blocked"]
+    refused = cli("task", "retry", "--job", "hello", "--with-children", "--yes")
+    assert refused.code == 2
+    assert "--with-children goes with numbers" in refused.err
+
+
+async def _settle(dsn: str, parent: int) -> None:
+    """As a server does when it has ended."""
+    conn = await Database(dsn).connect()
+    await dependencies.settle(conn, [parent])
+    await conn.close()
 
 
 def test_tasks_are_listed_by_schedule(cli: Cli) -> None:

@@ -212,6 +212,7 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
     [waiting] = found.pop("waiting")
     assert {"task", "claim", "agent"} <= {table["table"] for table in found.pop("tables")}
     assert found.pop("oldest_due") < found.pop("counted_at")
+    assert found.pop("queue_full_errors") >= 0
     assert found == {
         "live": {"pending": 1},
         "due": 1,

@@ -26,13 +26,17 @@ def test_its_json_has_local_time_with_offset_and_utc() -> None:
     assert shown == {
         "words": "At 09:00 every day",
         "fires": [
-            {"at": "2026-03-28T09:00:00+01:00", "utc": "2026-03-28T08:00:00Z", "note": None},
+            {"at": "2026-03-28T09:00:00+01:00", "utc": "2026-03-28T08:00:00Z", "note": None, "skipped_by": None},
             {
                 "at": "2026-03-29T09:00:00+02:00",
                 "utc": "2026-03-29T07:00:00Z",
                 "note": "clocks go forward: +01:00 → +02:00",
+                "skipped_by": None,
             },
         ],
+        "kind": "cron",
+        "expression": "0 9 * * *",
+        "a_day": None,
     }
 
 

@@ -97,6 +97,13 @@ def test_a_job_named_like_the_rest_is_part_of_it() -> None:
     assert told(Busiest(most=1), {OTHER: 5, "busy": 7}) == {OTHER: 5, "busy": 7}
 
 
+def test_how_many_jobs_have_a_label_of_their_own_may_change() -> None:
+    busiest = Busiest(most=2)
+    assert told(busiest, {"busy": 7, "idle": 1}) == {"busy": 7, "idle": 1}
+    busiest.most = 1
+    assert told(busiest, {"busy": 8, "idle": 3}) == {"busy": 8, OTHER: 2}
+
+
 def test_labels_of_statements_and_errors_are_bounded() -> None:
     tally = StoreTally()
     for number in range(2 * STATEMENTS):

@@ -18,8 +18,9 @@ from mainspring.model.placement.placement import (
     decode,
     encode,
     fits,
+    requirements_of,
 )
-from mainspring.model.tasks.jobs import Placement
+from mainspring.model.tasks.jobs import Definition, Placement, Python
 
 
 def candidate(session: int, free: int = 10, **facts: object) -> Candidate:
@@ -92,6 +93,20 @@ def test_requirements_come_back_from_a_pools_row() -> None:
     asked = Requirements({"app": "shop"}, Placement("capability", {"gpu": 1.0}, {"zone": "b"}, "customer", True))
     assert decode(encode(asked)) == asked
     assert all(name == "app" or name.startswith("@") for name in msgspec.json.decode(encode(asked)))
+
+
+def test_the_tasks_of_a_chunk_share_a_slot_and_its_size_is_in_a_pools_row() -> None:
+    definition = Definition(Python("load", chunk=100), requires={"app": "shop"})
+    asked = requirements_of(definition)
+    assert asked == Requirements({"app": "shop"}, chunk=100)
+    assert msgspec.json.decode(encode(asked)) == {"app": "shop", "@chunk": 100}
+    assert decode(encode(asked)) == asked
+    assert [asked.slots_for(tasks) for tasks in (0, 1, 100, 101, 250)] == [0, 1, 1, 2, 3]
+    assert [Requirements().slots_for(tasks) for tasks in (0, 1, 7)] == [0, 1, 7]
+
+
+def test_a_chunk_of_one_is_as_a_job_without() -> None:
+    assert requirements_of(Definition(Python("load", chunk=1))) == Requirements()
 
 
 def test_what_a_later_version_added_to_a_pools_row_does_not_hurt() -> None:

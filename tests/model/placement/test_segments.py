@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.model.placement.segments import (
@@ -41,7 +41,6 @@ def exact(slots: Slots) -> dict[str, float]:
     return {server: SEGMENTS * (own + base) / total for server, own in slots.items()}
 
 
-@settings(deadline=None)
 @given(owners=owners, slots=servers)
 def test_every_segment_has_an_owner_that_is_there_and_shares_follow_slots(owners: Owners, slots: Slots) -> None:
     found = shares(after(owners, slots), slots)
@@ -50,7 +49,6 @@ def test_every_segment_has_an_owner_that_is_there_and_shares_follow_slots(owners
         assert abs(found[server] - share) < 1 + 1e-6, "rounded"
 
 
-@settings(deadline=None)
 @given(owners=owners, slots=servers)
 def test_no_more_segments_move_than_must(owners: Owners, slots: Slots) -> None:
     moves = assign(owners, slots)
@@ -62,13 +60,11 @@ def test_no_more_segments_move_than_must(owners: Owners, slots: Slots) -> None:
         assert gave_up == max(0, before[server] - later[server]), "who gives some up gets none"
 
 
-@settings(deadline=None)
 @given(owners=owners, slots=servers)
 def test_what_was_assigned_stays(owners: Owners, slots: Slots) -> None:
     assert assign(after(owners, slots), slots) == {}
 
 
-@settings(deadline=None)
 @given(owners=owners, slots=servers)
 def test_a_segment_moves_only_to_another_owner(owners: Owners, slots: Slots) -> None:
     moves = assign(owners, slots)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mainspring.errors import ValidationError
-from mainspring.model.schedules.cron import Cron
+from mainspring.model.schedules.expressions.cron import Cron
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.model.schedules.cron import Cron
+from mainspring.model.schedules.expressions.cron import Cron
 from mainspring.model.schedules.schedules import Fold, Gap
 
 CHANGES = [
@@ -185,13 +185,13 @@ def check(expression: Expression, zone: str, real: Walk, gap: Gap, fold: Fold) -
 POLICIES = {"gap": st.sampled_from(["shift", "skip"]), "fold": st.sampled_from(["first", "second", "both"])}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(change=st.sampled_from(CHANGES), expression=expressions(with_seconds=False), **POLICIES)
 def test_minutes_agree_with_the_oracle(change: tuple[str, str], expression: Expression, gap: Gap, fold: Fold) -> None:
     check(expression, change[0], walk(*change, timedelta(minutes=1), timedelta(hours=30)), gap, fold)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     change=st.sampled_from([change for change in CHANGES if change[0] != "Pacific/Apia"]),  # its gap is a whole day
     expression=expressions(with_seconds=True),

@@ -22,6 +22,7 @@ from mainspring.model.schedules.define_schedule import (
 )
 from mainspring.model.schedules.schedules import Policies, Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.watch.slo import Slo
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PARIS = timezone(timedelta(hours=1))
@@ -77,6 +78,12 @@ def test_each_kind(options: dict[str, Any], kind: str, expression: str) -> None:
         ("max_per_tick", 1000, "max_per_tick", 1000),
         ("misfire_after", "5m", "misfire_after", 300.0),
         ("overlap", "terminate_running", "overlap", "terminate_running"),
+        ("after", "load", "after", "load"),
+        ("first", "latest", "first", "latest"),
+        ("slo", {"lateness": "2s"}, "slo", Slo(2.0, 0.999, 30 * 86400.0)),
+        ("slo", {"lateness": 0.5, "target": 0.99, "window": "7d"}, "slo", Slo(0.5, 0.99, 7 * 86400.0)),
+        ("slo", None, "slo", None),
+        ("ping_url", "https://hc.example/ping/7", "ping_url", "https://hc.example/ping/7"),
     ],
 )
 def test_each_option(option: str, given: Any, policy: str, kept: Any) -> None:
@@ -193,6 +200,22 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"cron": "@daily", "misfire_after": 0}, "misfire_after", "out of range"),
     ({"cron": "@daily", "misfire_after": -1}, "misfire_after", "out of range"),
     ({"cron": "@daily", "overlap": "never"}, "overlap", "use allow, skip, queue, queue_all, cancel_running"),
+    ({"cron": "@daily", "after": ".."}, "after", "cannot be a name"),
+    ({"daemon": 1, "after": "load"}, "after", "means nothing for a daemon"),
+    ({"cron": "@daily", "first": "now"}, "first", "use next, latest"),
+    ({"cron": "@daily", "slo": "2s"}, "slo", 'write {"lateness": "2s", "target": 0.999, "window": "30d"}'),
+    ({"cron": "@daily", "slo": {}}, "slo", "slo.lateness: missing"),
+    ({"cron": "@daily", "slo": {"lateness": "2s", "goal": 1}}, "slo", "slo.goal: no such member; there are lateness"),
+    ({"cron": "@daily", "slo": {"lateness": 0}}, "slo", "slo.lateness: 0 s is out of range"),
+    ({"cron": "@daily", "slo": {"lateness": "2 fortnights"}}, "slo", "slo.lateness: '2 fortnights' is not a duration"),
+    ({"cron": "@daily", "slo": {"lateness": "2d"}}, "slo", "slo.lateness: 172800 s; give at most 1 d"),
+    ({"cron": "@daily", "slo": {"lateness": 1, "target": 1}}, "slo", "slo.target: 1; give a share from 0.5 to"),
+    ({"cron": "@daily", "slo": {"lateness": 1, "target": "99%"}}, "slo", "slo.target: '99%'"),
+    ({"cron": "@daily", "slo": {"lateness": 1, "window": "1m"}}, "slo", "slo.window: 60 s is out of range"),
+    ({"cron": "@daily", "slo": {"lateness": 1, "window": "1000d"}}, "slo", "give at most 90 d"),
+    ({"cron": "@daily", "ping_url": "ftp://x/"}, "ping_url", "ping_url: write http://HOST/PATH"),
+    ({"daemon": 1, "slo": {"lateness": 1}}, "slo", "means nothing for a daemon"),
+    ({"daemon": 1, "ping_url": "https://hc.example"}, "ping_url", "means nothing for a daemon"),
 ]  # fmt: skip
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.schedules.cron import Cron
-from mainspring.model.schedules.phrases import daily, monthly, parse, weekly
+from mainspring.model.schedules.expressions.cron import Cron
+from mainspring.model.schedules.expressions.phrases import daily, monthly, parse, weekly
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,6 @@ def test_what_is_no_schedule_is_refused_with_advice(text: Any, field: str, advic
     assert caught.value.field == field
 
 
-@settings(deadline=None)
 @given(st.text() | st.from_regex(r"\A(every|once|daily|weekly|monthly|@)[ a-z0-9:,.*-]*\Z"))
 def test_nothing_but_a_validation_error_comes_of_any_text(text: str) -> None:
     with contextlib.suppress(ValidationError):
@@ -183,7 +182,6 @@ def like_cron(draw: st.DrawFn) -> str:
     return " ".join(draw(st.lists(field, min_size=5, max_size=6)))
 
 
-@settings(deadline=None)
 @given(like_cron())
 def test_nothing_but_a_validation_error_comes_of_anything_like_cron(text: str) -> None:
     with contextlib.suppress(ValidationError):

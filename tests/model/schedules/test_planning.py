@@ -460,7 +460,7 @@ def oracle(
     return decided
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(stories())
 def test_looks_at_any_instants_decide_each_plan_time_once_and_as_plain_loops_do(story: Story) -> None:
     versions, looks, limit = story
@@ -493,7 +493,7 @@ def test_looks_at_any_instants_decide_each_plan_time_once_and_as_plain_loops_do(
         assert one.reason != "coalesced" or its.policies.catch_up == "latest"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     times=st.lists(st.integers(0, 300), max_size=40, unique=True),
     steps=st.lists(st.floats(0, GRACE.total_seconds()), min_size=100, max_size=100),

@@ -43,6 +43,12 @@ POLICIES = st.fixed_dictionaries(
         "max_per_tick": st.integers(1, 9),
         "misfire_after": SECONDS,
         "overlap": st.just("skip"),
+        "first": st.just("latest"),
+        "slo": st.fixed_dictionaries(
+            {"lateness": st.sampled_from(["2s", 0.5, 30])},
+            optional={"target": st.just(0.99), "window": st.sampled_from(["1d", 86400])},
+        ),
+        "ping_url": st.just("https://example.com/ping/1?a=b"),
     },
 )
 ARGS = st.dictionaries(st.text("ab", min_size=1, max_size=3), st.none() | st.integers(-9, 9) | st.just({"x": None}))
@@ -125,3 +131,9 @@ def test_what_is_wrong_is_named(given: Any, field: str, says: str) -> None:
 
 def test_every_option_of_a_schedule_is_in_the_spec() -> None:
     assert set(When.__annotations__) - set(ScheduleSpec.__struct_fields__) == {"replicas"}
+
+
+def test_what_a_schedule_waits_for_is_written_and_read_back() -> None:
+    schedule = define_schedule("s", "job", {"every": 60, "after": "load"})
+    assert spec_of(schedule).after == "load"
+    assert defined("s", spec_of(schedule)) == schedule

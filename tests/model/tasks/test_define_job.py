@@ -32,7 +32,7 @@ class Hiccup(Exception):
 
 
 def test_without_options_a_job_has_the_defaults() -> None:
-    assert define(RUN, {}) == Definition(RUN)
+    assert define(RUN, {}) == Definition(RUN, retries_by_default=True)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,8 @@ def test_how_a_command_is_retried_says_nothing_without_how_often(options: Option
         ({"timeout": "10m"}, "timeout", 600.0),
         ({"timeout": timedelta(seconds=3)}, "timeout", 3.0),
         ({"timeout": None}, "timeout", None),
+        ({"keep_succeeded": "90m"}, "keep_succeeded", 5400.0),
+        ({"keep_failed": 0}, "keep_failed", 0.0),
         ({"grace": 0}, "grace", 0.0),
         ({"delivery": "at_most_once"}, "delivery", "at_most_once"),
         ({"delivery": "at_most_once", "retries": 0}, "delivery", "at_most_once"),
@@ -91,6 +93,7 @@ BAD: dict[str, list[Any]] = {
     "max_retry_delay": [-1, "11y"],
     "retry_on": [[True], [""], [None], [1.5], ["a\x00"], [int], None, 1.5],
     "abort_on": [["x" * 201], [b"x"]],
+    "keep_succeeded": [-1, "11y", "always", True],
     "timeout": [0, -1, "0s", "never", float("inf"), True],
     "grace": [-1, "x"],
     "delivery": ["exactly_once", "", None, 1],

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.define_http import http
-from mainspring.model.tasks.define_job import command, define
-from mainspring.model.tasks.jobs import Definition, Python, Run
+from mainspring.model.tasks.define_job import command, define, handler
+from mainspring.model.tasks.jobs import Argument, Definition, Run
 from mainspring.model.tasks.read_definition import read_definition
 
 ECHO = {"type": "command", "argv": ["echo"]}
@@ -41,7 +41,15 @@ CALLS = st.builds(
     expect=st.lists(st.sampled_from(["2xx", 204, "200-299"]), max_size=2),
     redirects=st.integers(0, 20),
 )
-HANDLERS = st.builds(Python, NAME.filter(lambda name: name not in (".", "..")), st.just(("scope",)) | st.just(()))
+ARGUMENTS = st.builds(Argument, NAME, st.sampled_from(["any", "integer"]), st.booleans())
+HANDLERS = st.builds(
+    handler,
+    NAME.filter(lambda name: name not in (".", "..")),
+    st.just(("scope",)) | st.just(()),
+    chunk=st.integers(1, 1000),
+    chunk_wait=st.none() | st.floats(0.0, 60.0),
+    arguments=st.lists(ARGUMENTS, max_size=2).map(tuple),
+) | st.builds(handler, NAME.filter(lambda name: name not in (".", "..")), st.just(("scope",)) | st.just(()))
 RUNS: st.SearchStrategy[Run] = st.one_of(COMMANDS, SCRIPTS, CALLS, HANDLERS)
 
 LABELS = st.dictionaries(NAME, NAME, max_size=2)
@@ -130,6 +138,7 @@ def test_defaults_of_arguments_in_the_key_are_kept() -> None:
         ({"run": {"type": "http", "method": "GET", "url": "ftp://a"}}, "run.url", "run.url: write http://"),
         ({"run": {"type": "python", "handler": ".."}}, "run.handler", "cannot be a name"),
         ({"run": {"type": "python", "handler": "a", "takes": ["b"]}}, "run.takes", "give a list of scope"),
+        ({"run": {"type": "python", "handler": "a", "arguments": ["b"]}}, "run.arguments", "name, type, required"),
         ({"run": ECHO, "timeot": 1}, "timeot", "did you mean timeout?"),
         ({"run": ECHO, "timeout": "long"}, "timeout", "is not a duration"),
         ({"run": ECHO, "retry": 3}, "retry", "is not an object"),

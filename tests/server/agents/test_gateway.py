@@ -73,7 +73,7 @@ class Agent:
         self._channel, far = memory_pair()
         self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self.hello = Hello("agent", slots, labels or {}, instance=secrets.token_hex(16))
-        self._sequence = 0
+        self._sequence = self._heard = 0
         self.acknowledged = 0
         self.session = 0
 
@@ -83,10 +83,16 @@ class Agent:
         return self._sequence
 
     async def hear(self) -> list[ServerMessage]:
-        """The next messages; acknowledgements alone are only noted."""
+        """The next messages; acknowledgements alone are only noted.
+
+        It acknowledges nothing, so on a slow machine the server sends again what was heard: that is passed over.
+        """
         while True:
             frame = await asyncio.wait_for(self._channel.receive(), 5)
             self.acknowledged = max(self.acknowledged, frame.ack)
+            if 0 < frame.sequence <= self._heard:
+                continue
+            self._heard = max(self._heard, frame.sequence)
             if frame.messages:
                 return frame.messages
 

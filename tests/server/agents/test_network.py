@@ -25,8 +25,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import mainspring
 from mainspring.agent.connection.connector import server_urls
-from mainspring.compose.local import Settings, load, register
+from mainspring.compose.local import Settings, load
 from mainspring.compose.network import RemoteAgent, agent_tls, is_loopback, server_tls, serving
+from mainspring.compose.stores import register
 from mainspring.errors import AccessDenied, ValidationError
 from mainspring.model.messages import (
     AgentMessage,

@@ -15,8 +15,9 @@ import pytest
 from tests.conftest import MakeTask, eventually
 
 import mainspring
-from mainspring.compose.local import Settings, load, register
+from mainspring.compose.local import Settings, load
 from mainspring.compose.network import RemoteAgent, serving
+from mainspring.compose.stores import register
 from mainspring.errors import AccessDenied, JobNotFound, StaleAttempt, StoreUnavailable, ValidationError
 from mainspring.model.messages import AttemptId, Submit, Submitted
 from mainspring.model.tasks.define_job import command
@@ -27,6 +28,7 @@ from mainspring.server.agents.session import AgentSession
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.search import search
+from mainspring.store.search.filters import Filters
 from mainspring.store.tasks import jobs, tasks
 from mainspring.store.tasks.enqueue import BulkSubmission as Many
 from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
@@ -102,7 +104,7 @@ async def result_of(conn: Connection, job: str = "parent") -> Any:
 
 async def children(conn: Connection) -> list[tuple[int, Any]]:
     """The children that there are, live or ended, with their arguments."""
-    found = (await search.search(conn, search.Filters(), limit=100)).tasks
+    found = (await search.search(conn, Filters(), limit=100, whole=True)).tasks
     return sorted((task.id, task.args) for task in found if task.job == "child")
 
 
@@ -355,6 +357,15 @@ async def test_who_does_not_hold_the_attempt_submits_nothing(conn: Connection, h
         await submit_for_attempt(conn, uuid4(), held, 1, Submission("mine", "{}"))
     assert await conn.fetchval("select count(*) from mainspring.task") == 1
     assert await conn.fetchval("select count(*) from mainspring.submission") == 0
+
+
+async def test_a_handler_adds_to_the_batch_of_its_own_task_only(conn: Connection, held: AttemptId) -> None:
+    mine, other = [await conn.fetchval("select mainspring.open_batch($1)", name) for name in ("mine", "other")]
+    await conn.execute("update mainspring.task set batch_id = $2 where id = $1", held.task, mine)
+    [task] = await submit_for_attempt(conn, uuid4(), held, 1, Submission("mine", "{}", batch=mine))
+    assert await conn.fetchval("select batch_id from mainspring.task where id = $1", task) == mine
+    with pytest.raises(AccessDenied, match=f"is not in batch {other}"):
+        await submit_for_attempt(conn, uuid4(), held, 1, Many("mine", ["{}"], batch=other))
 
 
 async def test_a_handler_submits_no_jobs_of_another_application(conn: Connection, held: AttemptId) -> None:

@@ -271,7 +271,11 @@ async def test_who_cannot_write_its_term_does_not_keep_the_lock(join: Join, conn
     await conn.execute(_DISK_FULL)
     with pytest.raises(StoreUnavailable):
         await second.leader.step()
-    assert await conn.fetchval("select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2") == 0
+    held = """
+        select count(*) from pg_locks l join pg_database d on d.oid = l.database
+         where l.locktype = 'advisory' and l.objsubid = 2 and d.datname = current_database()
+    """
+    assert await conn.fetchval(held) == 0
     await conn.execute("drop trigger fail on mainspring.leader")
     await second.leader.step()
     assert second.leader.term == 2

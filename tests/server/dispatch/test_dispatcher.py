@@ -12,6 +12,7 @@ from tests.server.dispatch.played import PlayedAgent
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Hello
+from mainspring.model.placement.contender import AHEAD_BATCH
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Released, parse_released
@@ -182,7 +183,7 @@ async def test_news_of_pending_tasks_makes_a_claim_ahead_start_from_now(
         pool = await conn.fetchval("select pool from mainspring.task where id = $1", between)
         server.dispatcher.released([Released(pool, 5, (server.clock.now() + 2.0, between))])
     else:
-        server.dispatcher.segments_moved()
+        server.dispatcher.look_from_bottom()
     assert await server.dispatcher.step() == 1
     assert (await agent.has(2))[1] == between
 
@@ -191,8 +192,8 @@ async def test_a_claim_ahead_takes_no_more_than_can_be_armed_in_one_go(
     conn: Connection, server: Server, join: Callable[..., Any]
 ) -> None:
     agent = await join(slots=1)
-    made = await enqueue(conn, dispatcher.AHEAD_BATCH + 5, due="4 s")
-    assert await server.dispatcher.step() == dispatcher.AHEAD_BATCH
+    made = await enqueue(conn, AHEAD_BATCH + 5, due="4 s")
+    assert await server.dispatcher.step() == AHEAD_BATCH
     assert await server.dispatcher.step() == 5
     assert await agent.has(len(made)) == made
 
@@ -361,7 +362,7 @@ async def test_after_a_stall_of_the_database_the_search_does_not_rest(
     await _raise_floors(conn, server, agent)
     [task] = await enqueue(conn, 1, due="-1 h")
     now, stragglers = boottime(), claims.stragglers
-    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.boottime", lambda: now)
+    monkeypatch.setattr("mainspring.server.dispatch.stragglers.boottime", lambda: now)
 
     async def stalled(*_: Any) -> list[Released]:
         nonlocal now
@@ -408,7 +409,7 @@ async def _cut_after(server: Server, conn: Connection, monkeypatch: pytest.Monke
         await claim(line, *arguments, **options)
         await conn.fetch("""
             select pg_terminate_backend(pid, 5000) from pg_stat_activity
-             where datname = current_database() and pid <> pg_backend_pid() and query like '%placed%'
+             where datname = current_database() and pid <> pg_backend_pid() and query like '%on_hold%'
         """)
         await line.execute("select 1")
         raise AssertionError("still connected")

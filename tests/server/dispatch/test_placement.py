@@ -151,6 +151,104 @@ async def make_overdue(conn: Connection) -> None:
     await conn.execute("update mainspring.task set run_at = run_at - $1 * interval '1 second'", DEFERENCE + 1)
 
 
+# ── chunks ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def define_chunk(conn: Connection, server: Server, size: int, **more: Any) -> None:
+    await jobs.register(conn, {"job": Definition(Python("job", chunk=size), **more)})
+    await jobs.register(conn, {"plain": Definition(Python("plain"))})
+    await server.catalogue.refresh()
+
+
+async def enqueue_plain(conn: Connection, count: int) -> None:
+    await conn.execute("select mainspring.enqueue_many('plain', array_fill('{}'::jsonb, array[$1::int]))", count)
+
+
+async def test_the_tasks_of_a_chunk_take_one_slot(conn: Connection, server: Server, join: Join) -> None:
+    await define_chunk(conn, server, 100)
+    agent = await join("agent", slots=3)
+    await enqueue(conn, 500)
+    assert await server.step() == 300
+    await agent.has(300)
+    session = server.gateway.sessions[agent.session]
+    assert session.used(server.clock.now()) == 3
+    assert session.load == 1.0
+
+
+async def test_a_chunk_that_is_not_full_takes_a_slot_and_leaves_the_others(
+    conn: Connection, server: Server, join: Join
+) -> None:
+    await define_chunk(conn, server, 100)
+    agent = await join("agent", slots=3)
+    await enqueue(conn, 101)
+    assert await server.step() == 101
+    await enqueue_plain(conn, 5)
+    assert await server.step() == 1, "two of the three slots are for 101 tasks"
+    await agent.has(102)
+
+
+async def test_plain_tasks_leave_the_free_slots_to_chunks(conn: Connection, server: Server, join: Join) -> None:
+    await define_chunk(conn, server, 10)
+    agent = await join("agent", slots=3)
+    await enqueue_plain(conn, 2)
+    assert await server.step() == 2
+    await enqueue(conn, 50)
+    assert await server.step() == 10
+    await agent.has(12)
+
+
+async def test_slots_are_free_again_when_the_tasks_of_a_chunk_have_ended(
+    conn: Connection, server: Server, join: Join
+) -> None:
+    await define_chunk(conn, server, 10)
+    agent = await join("agent", slots=1)
+    await enqueue(conn, 25)
+    assert await server.step() == 10
+    await agent.finish(*(await agent.has(10))[:4])
+    assert await server.step() == 0, "six of them may still run, in that slot"
+    await agent.finish(*agent.armed)
+    assert await server.step() == 10
+    assert server.gateway.sessions[agent.session].used(server.clock.now()) == 1
+
+
+async def test_chunks_that_are_armed_ahead_take_no_slot_yet(conn: Connection, server: Server, join: Join) -> None:
+    await define_chunk(conn, server, 10)
+    agent = await join("agent", slots=2)
+    await enqueue(conn, 100, due="3s")
+    assert await server.step() == 100
+    session = server.gateway.sessions[agent.session]
+    assert session.used(server.clock.now()) == 0
+    await enqueue_plain(conn, 5)
+    assert await server.step() == 2
+    server.clock.offset += 10
+    assert session.used(server.clock.now()) == 12
+
+
+async def test_each_agent_gets_whole_chunks(conn: Connection, server: Server, join: Join) -> None:
+    await define_chunk(conn, server, 10)
+    first, second = await join("a"), await join("b")
+    await enqueue(conn, 25)
+    assert await server.step() == 25
+    assert sorted([len(first.armed), len(second.armed)]) == [10, 15]
+
+
+async def test_amounts_are_counted_for_each_task_of_a_chunk(conn: Connection, server: Server, join: Join) -> None:
+    await define_chunk(conn, server, 10, placement=Placement(needs={"gpu": 1.0}))
+    agent = await join("agent", offers={"gpu": 4.0})
+    await enqueue(conn, 25)
+    assert await server.step() == 4
+    await agent.has(4)
+
+
+async def test_tasks_of_a_chunk_are_claimed_at_their_birth(conn: Connection, server: Server, join: Join) -> None:
+    await define_chunk(conn, server, 10)
+    agent = await join("agent", slots=2)
+    ids = await server.dispatcher.submit([Submission("job", "{}")] * 25)
+    assert None not in ids
+    await agent.has(20)
+    assert server.gateway.sessions[agent.session].used(server.clock.now()) == 2
+
+
 # ── strategies ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -186,7 +284,7 @@ async def test_the_strategy_of_the_whole_changes_without_a_restart(
 ) -> None:
     await define(conn, server)
     special, plain = await join("special", gpu="a100"), await join("plain")
-    await settings.put_strategy(conn, "capability")
+    await settings.put(conn, "placement", "capability")
     await server.catalogue.refresh()
     await enqueue(conn, 4)
     assert await server.step() == 4

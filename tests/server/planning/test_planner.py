@@ -759,7 +759,7 @@ async def test_planners_that_are_killed_at_random_leave_nothing_out_and_nothing_
     processes = Processes(dsn, 3, world.dice)
     try:
         begun = time.monotonic()
-        while time.monotonic() - begun < 6:
+        while time.monotonic() - begun < 6 or processes.kills <= 2:
             await world.move_clock()
             await asyncio.gather(world.edit(hand), world.agent(conn))
             await asyncio.sleep(world.dice.uniform(0, 0.05))  # not to wait: a kill comes at any moment of a step
@@ -777,5 +777,4 @@ async def test_planners_that_are_killed_at_random_leave_nothing_out_and_nothing_
     finally:
         processes.end()
         await hand.close()
-    assert processes.kills > 2
     await world.check()

@@ -52,7 +52,7 @@ async def test_of_two_uses_of_a_code_at_the_same_time_one_wins(dsn: str, conn: C
         for other in others:
             await other.close()
     assert sum(session is not None for session in made) == 1
-    assert len(await sessions.listing(conn)) == 1
+    assert len((await sessions.listing(conn)).items) == 1
 
 
 async def test_a_second_use_that_began_before_the_first_was_committed_gets_nothing(dsn: str, conn: Connection) -> None:
@@ -90,7 +90,7 @@ async def test_a_session_that_is_not_used_ends_after_twelve_hours(conn: Connecti
     back = timedelta(hours=12)
     await shift(conn, "console_session", created_at=back, last_seen_at=back, expires_at=back)
     assert await sessions.find(conn, made.secret) is None
-    assert await sessions.listing(conn) == []
+    assert (await sessions.listing(conn)).items == []
     with pytest.raises(NotFound):
         await sessions.revoke(conn, made.session.id)
 
@@ -137,7 +137,7 @@ async def test_a_token_opens_a_session_if_people_work_in_its_role(conn: Connecti
 
 async def test_a_revoked_session_is_void_at_once(conn: Connection) -> None:
     made, other = await login(conn), await login(conn)
-    assert {one.id for one in await sessions.listing(conn)} == {made.session.id, other.session.id}
+    assert {one.id for one in (await sessions.listing(conn)).items} == {made.session.id, other.session.id}
     await sessions.revoke(conn, made.session.id)
     assert await sessions.find(conn, made.secret) is None
     assert await sessions.find(conn, other.secret) is not None

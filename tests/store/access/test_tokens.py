@@ -89,5 +89,5 @@ async def test_noting_a_use_does_not_wait_for_another_transaction(conn: Connecti
 async def test_an_agent_that_connects_has_used_the_token_that_it_came_from(conn: Connection) -> None:
     id, _ = await tokens.create(conn, "laptop", once=True)
     await tokens.admit(conn, id, "instance", "laptop")
-    [listed] = await tokens.listing(conn)
+    [listed] = (await tokens.listing(conn)).items
     assert listed.last_used_at is not None

@@ -12,6 +12,7 @@ from tests.cluster import OWNER, add_server, lead, own
 
 from mainspring.errors import NotFound
 from mainspring.model.messages import Ending
+from mainspring.model.settings import DEFAULTS, SETTINGS
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.model.tasks.retry import Retry
@@ -168,7 +169,7 @@ async def test_servers_are_told_of_a_drain_and_of_a_strategy(dsn: str, conn: Con
     await registry.drain(conn, "alpha")
     await registry.drain(conn, "alpha")
     await registry.undrain(conn, "alpha")
-    await settings.put_strategy(conn, "resources")
+    await settings.put(conn, "placement", "resources")
 
     async def all_heard() -> bool:
         return heard == ["agent", "agent", "job"]
@@ -260,13 +261,17 @@ async def test_pools_with_waiting_tasks_are_counted(conn: Connection) -> None:
 
 
 async def test_the_strategy_of_the_whole_is_kept(conn: Connection) -> None:
-    assert await settings.strategy(conn) == "round_robin"
+    assert (await settings.load(conn)).placement is None
     for name in ("capability", "resources"):
-        await settings.put_strategy(conn, name)
-        assert await settings.strategy(conn) == name
-    for odd in ('"of a later version"', "[1]", "null"):
-        await conn.execute("update mainspring.setting set value = $1", odd)
-        assert await settings.strategy(conn) == "round_robin"
+        await settings.put(conn, "placement", name)
+        assert (await settings.load(conn)).placement == name
+
+
+@pytest.mark.parametrize("odd", ['"of a later version"', "[1]", "null"])
+async def test_a_value_that_this_version_cannot_read_counts_as_none(conn: Connection, odd: str) -> None:
+    for name in (*SETTINGS, "of_a_later_version"):
+        await conn.execute("insert into mainspring.setting (name, value) values ($1, $2)", name, odd)
+    assert await settings.load(conn) == DEFAULTS
 
 
 async def test_a_pool_is_labels_and_placement_together(conn: Connection) -> None:

@@ -17,6 +17,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.tasks.claim_floors import BOTTOM, Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
+from mainspring.store.batches import settling
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs, rescue, session_tasks, sticky, transitions
 
@@ -36,6 +37,7 @@ _LEVELS = "'{9,8,7,6,5,4,3,2,1,0}', array_fill(0::float8, array[10]), array_fill
 BY_NUMBER = ("Index Scan", "task_pkey", ("id",))
 BY_TIME = ("Index Scan", "task_claim", ("pool", "priority"))
 BY_PLACE = ("Tid Scan", None, ())
+BY_BATCH = ("Index Scan", "task_batch", ())
 
 HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = {
     "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
@@ -46,7 +48,7 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
     ),
     "turns": (
         claims._TURNS,
-        f"{_POOLS}, array_fill(100, array[10]), array_fill(0::float8, array[10]), {_LEVELS}, '{OWNER}', 100",
+        f"{_POOLS}, array_fill(100, array[10]), array_fill(0::float8, array[10]), {_LEVELS}, '{OWNER}', 100, 60",
         {BY_TIME},
     ),
     "sticky_left": (claims._LEFT, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
@@ -64,6 +66,7 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"{_INTEGERS}, {_INTEGERS}",
         {BY_NUMBER},
     ),
+    "live_in_batch": (settling._LIVE, "17, 0", {BY_BATCH}),
     "note": (session_tasks._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
 }
 

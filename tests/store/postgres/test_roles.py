@@ -19,7 +19,15 @@ from tests.postgres import Primary
 
 import mainspring
 from mainspring.cli.main import main
-from mainspring.errors import AccessDenied, Conflict, JobNotFound, NotFound, TaskNotFound, ValidationError
+from mainspring.errors import (
+    AccessDenied,
+    BatchNotFound,
+    Conflict,
+    JobNotFound,
+    NotFound,
+    TaskNotFound,
+    ValidationError,
+)
 from mainspring.server.cluster.janitor import Janitor
 from mainspring.store.postgres import roles
 from mainspring.store.postgres.database import Database
@@ -116,7 +124,8 @@ async def test_a_producer_can_submit_and_read_views_of_its_own_and_nothing_else(
         select distinct proname from pg_proc where has_function_privilege(oid, 'execute')
            and pronamespace = (select oid from pg_namespace where nspname = 'mainspring')
     """)
-    assert {row[0] for row in may_call} == {"enqueue", "enqueue_many", "enqueue_each", "is_new", "now"}
+    submits = {"enqueue", "enqueue_many", "enqueue_each", "enqueue_flow", "is_new", "open_batch", "close_batch"}
+    assert {row[0] for row in may_call} == {"now", *submits}
     for statement in (
         "select definition from mainspring.job",
         "select * from mainspring.task",
@@ -129,6 +138,42 @@ async def test_a_producer_can_submit_and_read_views_of_its_own_and_nothing_else(
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await conn.execute(statement)
     await conn.close()
+
+
+async def test_a_producer_submits_flows_of_its_own_tasks_only(house: House) -> None:
+    shop, web = [await house.connect(role) for role in ("shop", "web")]
+    flow = '[{"job": "report"}, {"job": "report", "steps": [0]}]'
+    first, second = await shop.fetchval("select mainspring.enqueue_flow($1)", flow)
+    children = "select child from mainspring.own_dependent where parent = $1"
+    assert await shop.fetchval(children, first) == second
+    assert await web.fetchval(children, first) is None
+    with pytest.raises(asyncpg.PostgresError, match=f"task {first} does not exist"):
+        await web.fetchval("select mainspring.enqueue_flow($1)", f'[{{"job": "report", "after": [{first}]}}]')
+    for conn in (shop, web):
+        await conn.close()
+
+
+async def test_a_producer_submits_in_no_other_name(house: House) -> None:
+    """A rule may look at it."""
+    shop, landlord = [await house.connect(role) for role in ("shop", "landlord")]
+    calls = (
+        "enqueue('report', submitter => 'release', tags => '{a}')",
+        "enqueue_many('report', array['{}']::jsonb[], submitter => 'release')",
+        "enqueue_each('{report}', array['{}']::jsonb[], options => array['{\"submitter\": \"release\"}']::jsonb[])",
+        """enqueue_flow('[{"job": "report", "submitter": "release"}]')""",
+    )
+    before = await landlord.fetchval("select mainspring.last_task()")
+    for conn in (shop, landlord):
+        for call in calls:
+            await conn.execute(f"select mainspring.{call}")
+    found = await landlord.fetch(
+        """with gone as (delete from mainspring.task where id > $1 returning id, submitted_by, options)
+           select submitted_by, options->>'submitter' from gone order by id""",
+        before,
+    )
+    assert [tuple(row) for row in found] == [("shop", None)] * 4 + [(None, "release")] * 4
+    for conn in (shop, landlord):
+        await conn.close()
 
 
 async def test_a_producer_sees_what_it_submitted_and_nothing_of_others(house: House) -> None:
@@ -144,6 +189,27 @@ async def test_a_producer_sees_what_it_submitted_and_nothing_of_others(house: Ho
     assert [row[0] for row in await landlord.fetch(names, [mine, theirs, owners])] == ["shop", "web", None]
     for conn in (shop, web, landlord):
         await conn.close()
+
+
+async def test_a_producer_has_its_own_batches_only(house: House) -> None:
+    async with house.app("scheduler").running(), house.app("shop") as app, house.app("web") as other:
+        report: Any = app.jobs["report"]
+        async with app.batch("mine", on_complete=report.with_args(9)) as batch:
+            await report.using(batch=batch).enqueue_many([1, 2])
+        view = await batch.wait(timeout=20)
+        assert (view.outcome, view.succeeded, view.created_by) == ("succeeded", 2, "shop")
+        [callback] = view.callbacks
+        assert callback.task is not None
+        assert await app.task(callback.task).result(timeout=20) == 9, "it is the producer's too"
+        theirs = other.existing_batch(batch.id)
+        for act in (theirs.status, theirs.close):
+            with pytest.raises(BatchNotFound):
+                await act()
+        with pytest.raises(BatchNotFound):
+            await other.jobs["report"].using(batch=batch.id).enqueue(1)
+        for refused in (batch.cancel, batch.retry_failed):
+            with pytest.raises(AccessDenied, match="producer"):
+                await refused()
 
 
 async def test_a_role_that_was_set_owns_what_it_submits(house: House) -> None:

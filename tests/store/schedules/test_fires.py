@@ -547,7 +547,7 @@ async def test_a_backfill_makes_a_task_for_each_plan_time_and_scope_once(conn: C
     stored = await schedules.find(conn, "s")
     assert len(await backfill.backfill(conn, stored, wanted)) == 14
     assert await backfill.backfill(conn, stored, wanted) == []
-    assert await backfill.still_open(conn, stored, wanted) == []
+    assert (await backfill.still_open(conn, stored, wanted)).fires == []
     rows = await conn.fetch("select run_at, plan_time, scope, state from mainspring.task")
     assert {(row["plan_time"], row["scope"]) for row in rows} == set(wanted)
     assert {(row["run_at"], row["state"]) for row in rows} == {(NOON, 1)}
@@ -560,7 +560,7 @@ async def test_a_skipped_plan_time_is_filled_and_one_that_ran_is_not(conn: Conne
     await plan(planner)
     wanted = await slots(conn, NOON, NOON + 30 * MINUTE)
     stored = await schedules.find(conn, "s")
-    open_ones = await backfill.still_open(conn, stored, wanted)
+    open_ones = (await backfill.still_open(conn, stored, wanted)).fires
     assert [at for at, _ in open_ones] == [NOON, NOON + 10 * MINUTE, NOON + 20 * MINUTE]
     assert len(await backfill.backfill(conn, stored, wanted)) == 3
     assert "backfilled at 12:30:00" in text(await story(conn, NOON + 10 * MINUTE))

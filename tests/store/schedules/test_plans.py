@@ -14,7 +14,7 @@ from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, ledger, live, planned, set_clock
 
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules import overlap, plans, revoke, schedules
+from mainspring.store.schedules import overlap, plans, revoke, schedules, skips
 from mainspring.store.schedules.plans import Advance, Fire
 
 
@@ -76,6 +76,7 @@ CHANGES = {
     "its cursor was taken back": "update mainspring.schedule set next_plan_at = next_plan_at - interval '10 s'",
     "it has ended": "update mainspring.schedule set next_plan_at = null",
     "it was edited": "update mainspring.schedule set version = version + 1",
+    "a plan time was skipped": "update mainspring.schedule set skips = skips + 1",
     "it was paused": "update mainspring.schedule set enabled = false",
     "it was deleted": "delete from mainspring.schedule",
 }
@@ -235,8 +236,9 @@ HOT = {
         plans._PLAN,
         f"{_IDS.format(7)}, {_IDS.format(1)}, {_TIMES}, {_TIMES}, {_TIMES}, "
         f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}, {_TEXTS}, "
-        f"{_IDS.format(1)}, '{OWNER}'",
+        f"{_IDS.format(1)}, '{OWNER}', {_IDS.format(0)}",
     ),
+    "skips": (skips._OF_DUE, f"{_IDS.format(7)}, {_TIMES}"),
     "confirm": (revoke._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),
     "groups": (overlap._GROUPS, f"5, 100, '{OWNER}'"),
@@ -270,7 +272,9 @@ async def unbounded(conn: Connection) -> dict[str, list[str]]:
     found = {}
     for name, (sql, arguments) in HOT.items():
         # Only the planner's own line may join by hash.
-        await conn.execute(f"set enable_hashjoin = {'on' if sql in (plans._DUE, plans._PLAN) else 'off'}")
+        await conn.execute(
+            f"set enable_hashjoin = {'on' if sql in (plans._DUE, plans._PLAN, skips._OF_DUE) else 'off'}"
+        )
         await conn.execute(f"prepare {name} as {sql}")
         for mode in ("force_custom_plan", "force_generic_plan"):
             await conn.execute(f"set plan_cache_mode = {mode}")
@@ -292,6 +296,13 @@ async def fill(conn: Connection) -> None:
         """,
         at(86400),
         IDLE,
+    )
+    await conn.execute(
+        """
+        insert into mainspring.schedule_skip (schedule_id, start, stop, actor, made_at)
+        select id, $1, $1, 'test', $1 from mainspring.schedule
+        """,
+        at(86400),
     )
     await conn.execute(
         """

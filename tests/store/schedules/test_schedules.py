@@ -14,7 +14,7 @@ from mainspring.errors import Conflict, InvalidTransition, JobNotFound, Schedule
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules import plans, schedules
+from mainspring.store.schedules import explain, plans, schedules
 
 
 def every(period: str) -> Any:
@@ -49,6 +49,49 @@ async def test_what_is_made_is_found_as_it_was_defined(conn: Connection) -> None
 async def test_the_first_plan_time_comes_after_the_making(conn: Connection) -> None:
     await create(conn, every=5)
     assert (await schedules.find(conn, "report")).next_plan_at == at(5), "not the one of this very instant"
+
+
+async def test_the_latest_plan_time_runs_when_it_is_made_and_the_plan_goes_on_behind_it(conn: Connection) -> None:
+    await set_clock(conn, 17)
+    await create(conn, every=10, first="latest", scopes=["eu", "us"], overlap="skip")
+    rows = await conn.fetch("select plan_time, scope, origin, run_at, args from mainspring.task order by scope")
+    assert [tuple(row)[:4] for row in rows] == [(at(10), "eu", "plan", at(17)), (at(10), "us", "plan", at(17))]
+    stored = await schedules.find(conn, "report")
+    assert (stored.runs, stored.next_plan_at) == (1, at(20))
+    assert await conn.fetchval("select count(*) from mainspring.fire where reason is null and origin = 'plan'") == 2
+    [told] = await explain.explain(conn, stored, at(10))
+    assert (told.status, told.expected, told.said) == (
+        "decided", True, ["expected: it was the latest plan time when the schedule began (first=latest)"],
+    )  # fmt: skip
+    schedule = stored.schedule
+    assert not await schedules.create(conn, schedule, enabled=True), "another start of its application"
+    assert len(await live(conn, stored.id)) == 2
+
+
+async def test_a_plan_time_of_this_very_instant_is_the_latest(conn: Connection) -> None:
+    await set_clock(conn, 20)
+    await create(conn, every=10, first="latest", max_runs=1)
+    stored = await schedules.find(conn, "report")
+    assert (await conn.fetchval("select plan_time from mainspring.task"), stored.next_plan_at) == (at(20), at(30))
+    assert stored.runs == 1, "its only one"
+
+
+async def test_a_schedule_that_is_made_disabled_runs_its_latest_plan_time_when_it_is_first_enabled(
+    conn: Connection,
+) -> None:
+    id = await create(conn, every=10, first="latest", enabled=False)
+    assert await live(conn, id) == []
+    await set_clock(conn, 25)
+    for enabled in (True, False, True):
+        await schedules.change(conn, "report", lambda schedule: schedule, enabled=enabled)
+    assert await conn.fetchval("select array_agg(plan_time) from mainspring.fire") == [at(20)], "once"
+
+
+async def test_before_its_start_a_schedule_has_no_latest_plan_time(conn: Connection) -> None:
+    id = await create(conn, every=10, first="latest", start=at(100).isoformat())
+    assert await live(conn, id) == []
+    with pytest.raises(ValidationError, match="told by its code at plan time"):
+        define_schedule("s", "job", {"every": 10, "first": "latest"}, provider="tenants")
 
 
 async def test_a_disabled_schedule_has_no_cursor_and_is_never_due(conn: Connection) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.conftest import MakeTask
 
 from mainspring.model.messages import Ending
@@ -14,7 +15,7 @@ from mainspring.model.tasks.states import LIVE, TERMINAL, TaskState
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search import search
-from mainspring.store.search.search import Filters
+from mainspring.store.search.filters import Filters
 from mainspring.store.tasks import jobs, transitions
 
 EPOCH = datetime(2026, 9, 21, tzinfo=UTC)
@@ -189,9 +190,9 @@ async def test_a_count_is_capped(conn: Connection, make_task: MakeTask) -> None:
 
 async def test_a_summary_leaves_out_what_takes_room(conn: Connection, make_task: MakeTask) -> None:
     await ended(conn, make_task, TaskState.FAILED, result="[1]", code="c", error="e")
-    [view] = (await search.search(conn, Filters(), limit=1, summary=True)).tasks
-    assert (view.args, view.result, view.error, view.error_code) == (None, None, None, "c")
     [view] = (await search.search(conn, Filters(), limit=1)).tasks
+    assert (view.args, view.result, view.error, view.error_code) == (UNSET, UNSET, UNSET, "c")
+    [view] = (await search.search(conn, Filters(), limit=1, whole=True)).tasks
     assert (view.args, view.result, view.error, view.error_code) == ({}, [1], "e", "c")
 
 

@@ -181,6 +181,44 @@ async def test_one_bad_task_of_many_refuses_all(conn: Connection, arguments: str
     assert await written(conn) == 0
 
 
+_EACH = "enqueue_each(array['report'], array['{}']::jsonb[], options => array['%s']::jsonb[])"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "enqueue('report', if_exists => 'explode')",
+        "enqueue('report', if_exists => 'explode', key => 'new')",
+        "enqueue('report', tags => array[array['a'], array['b']])",
+        *(
+            _EACH % options
+            for options in (
+                *("5", "[]", '"x"', '{"rule": "forged"}', '{"callback": {"batch": 1}}', '{"skip": "x"}'),
+                *('{"parents": [1]}', '{"batch": 7}', '{"unknown": 1}', '{"retries": "5"}', '{"retries": 1.5}'),
+                *('{"retries": null}', '{"retries": 1e10}', '{"timeout": "1"}', '{"timeout": 1e300}', '{"tags": {}}'),
+            )
+        ),
+        *(
+            f"enqueue_flow('[{step}]')"
+            for step in (
+                *("5", '{"job": "report", "steps": 5}', '{"job": "report", "delay": "soon"}'),
+                *(
+                    '{"job": "report", "delay": 1e300}',
+                    '{"job": "report", "tags": 7}',
+                    '{"job": "report", "batch": "b"}',
+                ),
+                *('{"job": "report", "run_at": "never"}', '{"job": "report", "retries": 1e10}'),
+            )
+        ),
+    ],
+)
+async def test_options_that_nobody_may_give_are_refused_by_name(conn: Connection, call: str) -> None:
+    with pytest.raises(asyncpg.PostgresError) as refused:
+        await conn.execute(f"select mainspring.{call}")
+    assert refused.value.sqlstate == "MSV01", refused.value
+    assert await written(conn) == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -18,6 +18,8 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.search import search
+from mainspring.store.search.filters import Filters
+from mainspring.store.search.whole import whole
 from mainspring.store.tasks import claims, session_tasks, tasks, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
@@ -39,7 +41,7 @@ async def test_a_task_names_the_agent_that_has_it_or_ended_it(conn: Connection, 
     waiting = await make_task()
     child = await make_task(target="beta")
     wanted = {running: "alpha", finished: "alpha", waiting: None, child: "beta"}
-    listed = (await search.search(conn, search.Filters(), limit=10)).tasks
+    listed = (await search.search(conn, Filters(), limit=10)).tasks
     assert {view.id: view.agent for view in listed} == wanted
     assert {task: (await tasks.get(conn, task)).agent for task in wanted} == wanted
     assert [view.only_on for view in listed] == ["beta", None, None, None]
@@ -227,9 +229,10 @@ async def test_the_whole_of_a_task_is_what_its_parts_are(
     if state not in LIVE:
         ending = Ending(task, 5, 1, 1, state, 1.0, 2.0, code="c", error="e", exit_code=3)
         await transitions.finish(conn, [ending])
-    whole = await tasks.whole(conn, task)
-    assert whole == (await tasks.get(conn, task), await tasks.attempts(conn, task), False)
-    assert len(whole.attempts) == (state >= TaskState.ASSIGNED)
+    found = await whole(conn, task)
+    parts = (await tasks.get(conn, task), found.age, await tasks.attempts(conn, task), False, False, None)
+    assert tuple(found) == parts
+    assert len(found.attempts) == (state >= TaskState.ASSIGNED)
 
 
 async def test_the_whole_of_a_task_has_its_earlier_attempts_parents_and_children(
@@ -239,12 +242,17 @@ async def test_the_whole_of_a_task_has_its_earlier_attempts_parents_and_children
     await tasks.run_again(conn, task)
     other = await make_task()
     await conn.execute("insert into mainspring.dependency (child, parent) values ($1, $2)", task, other)
-    await conn.execute("update mainspring.task set parent_id = $1 where id = $2", task, other)
-    view, attempts, has_children = await tasks.whole(conn, task)
+    await conn.execute(
+        """with made as (insert into mainspring.pool (requirements) values ('{"@broadcast": true}') returning id)
+           update mainspring.task set pool = -made.id from made where task.id = $1""",
+        task,
+    )
+    view, age, attempts, has_children, *_ = await whole(conn, task)
     assert (view, attempts) == (await tasks.get(conn, task), await tasks.attempts(conn, task))
+    assert age >= 0
     assert (view.waiting_for, len(attempts), has_children) == ([other], 1, True)
     with pytest.raises(TaskNotFound):
-        await tasks.whole(conn, other + 1000)
+        await whole(conn, other + 1000)
 
 
 async def test_output_continues_after_a_chunk(conn: Connection) -> None:

@@ -230,7 +230,7 @@ async def test_a_result_is_added_only_where_it_is_due(conn: Connection, make_tas
     bare, told, failed, other = [await make_task(TaskState.RUNNING, token=TOKEN) for _ in range(4)]
     for task in (bare, other):
         async with conn.transaction():
-            assert await transitions.complete(conn, ending(task))
+            assert await transitions.complete(conn, [ending(task)])
     await transitions.finish(conn, [ending(told, result="1"), ending(failed, state=TaskState.FAILED)])
     await transitions.add_results(
         conn,
@@ -285,8 +285,8 @@ async def test_a_handler_that_hangs_before_its_commit_loses_the_transaction(
     task = await make_task(TaskState.RUNNING, token=TOKEN)
     stopped = await Database(dsn).connect()
     await stopped.execute("begin")
-    assert not await transitions.complete(stopped, ending(task, OLDER))
-    assert await transitions.complete(stopped, ending(task))
+    assert not await transitions.complete(stopped, [ending(task, OLDER)])
+    assert await transitions.complete(stopped, [ending(task)])
     async with asyncio.timeout(5):
         await conn.execute("select from mainspring.task where id = $1 for update", task)  # as a rescuer wants it
     assert await history(conn, task) == []

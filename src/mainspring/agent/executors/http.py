@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from email.utils import parsedate_to_datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted
 from mainspring.agent.executors.http_body import Body
@@ -21,7 +20,7 @@ from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.tasks.define_http import is_expected
 from mainspring.model.tasks.jobs import Health, Http
 from mainspring.model.tasks.payload import encode
-from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.retry import Retry, retry_after
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -149,18 +148,6 @@ def _unexpected(request: Request, response: ClientResponse, text: str, retry: Re
         wanted = retry_after(response.headers)
         failure.retry_after = None if wanted is None else min(wanted, retry.max_delay)
     return failure
-
-
-def retry_after(headers: Any) -> float | None:
-    """The seconds that a server asks to wait: a number, or an instant by the server's own clock."""
-    text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, wait.total_seconds())
 
 
 def _clean(text: str) -> str:

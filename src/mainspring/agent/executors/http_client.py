@@ -1,92 +1,53 @@
-"""HTTP client: sends one request, once, to an address that was checked.
+"""The HTTP client of an agent: the shared one, whose errors become the ends of attempts.
 
-A name is resolved once for each request; every address it has must be allowed, and only those are dialled. aiohttp is
-loaded with this module, so the executor imports it when the first HTTP job is armed.
+It loads aiohttp, so the executor imports it when the first HTTP job is armed.
 Next: agent/executors/http_body.py
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
-from typing import Any
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
 
 from mainspring.agent.attempt import EXHAUSTED, AttemptFailed, Exhausted
 from mainspring.agent.executors.http_request import Request
-from mainspring.model.tasks.addresses import Address, Allowed, literal
+from mainspring.model.tasks.addresses import Allowed
+from mainspring.wire.http_client import AddressRefused, BadUrl, CheckedClient, Lookup, system_lookup, why
 
-CONNECT = 10.0  # seconds: the name, the connection and TLS
-SILENCE = 600.0  # seconds without a byte; a peer that vanished must not occupy its slot any longer
-RESOLVERS = 16  # names that are resolved at the same time
-
-Lookup = Callable[[str, int], Sequence[str]]
-
-
-def system_lookup(host: str, port: int) -> list[str]:
-    """The addresses of a name, as the system knows them."""
-    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-
-
-class Unanswered(aiohttp.ClientError):
-    """The connection broke before the response. The job's policy decides about a retry, not aiohttp."""
+__all__ = ["Client", "Lookup", "system_lookup"]
 
 
 class Client:
     def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
-        self._resolver = CheckedResolver(allowed, lookup)
-        # One connection for each request: none is stale, and none carries state over to the next task.
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            force_close=True,
-            use_dns_cache=False,
-            resolver=self._resolver,
-            socket_factory=self._resolver.open_socket,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_read=SILENCE),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
-            trust_env=False,
-            middlewares=(_once,),
-        )
+        self._client = CheckedClient(allowed, lookup)
 
     @asynccontextmanager
     async def send(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response, once its headers have arrived. Leaving the block closes the connection."""
         try:
-            url = self._resolver.check_literal(_url(request.url))
-            response = await self._session.request(
-                request.method, url, headers=request.headers, data=request.body, allow_redirects=False
-            )
+            response = await self._client.request(request.method, request.url, request.headers, request.body)
             try:
                 yield response
             finally:
                 response.close()
+        except (AddressRefused, BadUrl) as error:
+            raise _refused(error) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if _is_exhausted(error):
-                raise Exhausted(f"{request.shown}: no socket: {_why(error)}") from None
-            raise AttemptFailed("http_unreachable", f"{request.shown}: {_why(error)}") from None
+                raise Exhausted(f"{request.shown}: no socket: {why(error)}") from None
+            raise AttemptFailed("http_unreachable", f"{request.shown}: {why(error)}") from None
 
     async def status_of(self, url: str) -> int | None:
         """The status that a GET gets, however long it takes; None if the response is not HTTP. Raises OSError."""
         try:
-            response = await self._session.get(
-                self._resolver.check_literal(_url(url)),
-                headers={"User-Agent": "mainspring"},
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None),
+            response = await self._client.request(
+                "GET", url, {"User-Agent": "mainspring"}, timeout=aiohttp.ClientTimeout(total=None)
             )
+        except (AddressRefused, BadUrl) as error:
+            raise _refused(error) from None
         except aiohttp.ClientConnectorError:
             raise
         except aiohttp.ClientError:
@@ -95,69 +56,11 @@ class Client:
         return response.status
 
     async def close(self) -> None:
-        await self._session.close()
-        await self._resolver.close()
+        await self._client.close()
 
 
-class CheckedResolver(AbstractResolver):
-    """Resolves names to addresses that the agent may call; raises AttemptFailed for any other."""
-
-    def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
-        self._allowed = allowed
-        self._lookup = lookup
-        self._threads = ThreadPoolExecutor(
-            RESOLVERS, "mainspring-names"
-        )  # a slow name server delays only its own requests
-        self._by_name: set[Address] = set()  # allowed because of the name that they belong to
-
-    def check_literal(self, url: URL) -> URL:
-        """Check an address given in place of a name, and write it in its usual form."""
-        host = url.raw_host or ""
-        address = literal(host)
-        if address is None:
-            if ":" in host:
-                raise AttemptFailed("address_refused", f"{host} is not an address", final=True)
-            return url
-        self._check(host, address)
-        return url if str(address) == host else url.with_host(str(address))
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host, port)
-        addresses = [ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]
-        for address in addresses:
-            self._check(host, address)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for address in addresses
-        ]
-
-    def _check(self, host: str, address: Address) -> None:
-        refusal = self._allowed.refusal(host, address)
-        if refusal is not None:
-            raise AttemptFailed("address_refused", refusal, final=True)
-        if self._allowed.refusal("", address) is not None:
-            self._by_name.add(address)
-
-    def open_socket(self, info: Any) -> socket.socket:
-        """The last check, of the address that is dialled, however it was found."""
-        family, kind, protocol, _, target = info
-        address = literal(target[0])
-        refusal = "not an address" if address is None else self._allowed.refusal("", address)
-        if refusal is not None and address not in self._by_name:
-            raise AttemptFailed("address_refused", f"{target[0]}: {refusal}", final=True)
-        return socket.socket(family, kind, protocol)
-
-    async def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+def _refused(error: AddressRefused | BadUrl) -> AttemptFailed:
+    return AttemptFailed("bad_url" if isinstance(error, BadUrl) else "address_refused", str(error), final=True)
 
 
 def _is_exhausted(error: BaseException) -> bool:
@@ -169,41 +72,3 @@ def _is_exhausted(error: BaseException) -> bool:
         except OSError as refusal:
             cause = refusal
     return isinstance(cause, OSError) and cause.errno in EXHAUSTED
-
-
-async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """aiohttp repeats GET, PUT and DELETE when a connection breaks; an attempt is one request."""
-    try:
-        return await send(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise Unanswered(str(error.strerror) if isinstance(error, OSError) else "") from error
-
-
-def _url(text: str) -> URL:
-    """Unchanged: a signed URL must not change in a single character."""
-    try:
-        return URL(text, encoded=text.isascii())
-    except ValueError as error:
-        raise AttemptFailed("bad_url", f"{text.partition('?')[0]}: not a URL ({error})", final=True) from None
-
-
-def _why(error: BaseException) -> str:
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            return f"no connection within {CONNECT:g} s"
-        case TimeoutError():
-            return f"no answer, not even a part of it, for {SILENCE:g} s"
-        case aiohttp.ClientConnectorDNSError():
-            return f"the name {error.host} cannot be resolved: {error.os_error.strerror or error.os_error}"
-        case aiohttp.ClientConnectorCertificateError():
-            return f"the certificate of {error.host} is not valid: {error.certificate_error}"
-        case aiohttp.ClientConnectorError():
-            return f"no connection: {error.os_error.strerror or error.os_error}"
-        case Unanswered():
-            return f"the connection was closed before the answer {error}".rstrip()
-        case aiohttp.ClientPayloadError():
-            return "the connection was closed in the middle of the answer"
-        case _:
-            return f"{type(error).__name__}: {error}"

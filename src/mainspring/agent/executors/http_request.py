@@ -11,8 +11,11 @@ import json
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
+import msgspec
+
 from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.errors import ValidationError
+from mainspring.model.flows.parents import shortened
 from mainspring.model.tasks.define_http import check_url
 from mainspring.model.tasks.jobs import Http
 
@@ -48,13 +51,35 @@ def first_request(attempt: Attempt, http: Http) -> Request:
     if body is not None:
         defaults["Content-Type"] = "text/plain; charset=utf-8"
     if body is None and http.method in WITH_ARGS_AS_BODY:
-        body = attempt.armed.args.encode()
+        body, has_parents = _body(attempt)
         defaults["Content-Type"] = "application/json"
-    elif attempt.armed.args != "{}":
-        ours["Mainspring-Args"] = _args_in_a_header(attempt.armed.args)
+    else:
+        has_parents = attempt.armed.parents is None
+        if attempt.armed.args != "{}":
+            ours["Mainspring-Args"] = _args_in_a_header(attempt.armed.args)
+    if not has_parents and (parents := _parents_in_a_header(attempt)) is not None:
+        ours["Mainspring-Parents"] = parents
     given = {name.lower() for name in http.headers}
     missing = {name: value for name, value in defaults.items() if name.lower() not in given}
     return Request(http.method, http.url, missing | http.headers | ours, body)
+
+
+def _body(attempt: Attempt) -> tuple[bytes, bool]:
+    """The arguments, with what became of its parents as the member `parents`, unless an argument has that name."""
+    args, parents = attempt.armed.args, attempt.armed.parents
+    if parents is None:
+        return args.encode(), True
+    members = msgspec.json.decode(args, type=dict[str, msgspec.Raw])
+    if "parents" in members:
+        return args.encode(), False
+    return msgspec.json.encode(members | {"parents": msgspec.Raw(parents.encode())}), True
+
+
+def _parents_in_a_header(attempt: Attempt) -> str | None:
+    """As much of it as a header holds; None if that is nothing."""
+    assert attempt.armed.parents is not None
+    text = json.dumps(json.loads(attempt.armed.parents), separators=(",", ":"))  # a header is ASCII
+    return shortened(text, LONGEST_ARGS)
 
 
 def _args_in_a_header(args: str) -> str:

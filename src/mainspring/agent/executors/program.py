@@ -62,6 +62,8 @@ def program_of(attempt: Attempt, command: Command) -> Program:
     if armed.plan_time is not None:
         ours["MAINSPRING_PLAN_TIME"] = datetime.fromtimestamp(armed.plan_time, UTC).isoformat()
         ours["MAINSPRING_SCOPE"] = armed.scope or ""
+    if armed.parents is not None:
+        ours["MAINSPRING_PARENTS"] = armed.parents
     if len(f"MAINSPRING_ARGS={armed.args}\0".encode()) > LONGEST_VARIABLE:
         raise AttemptFailed(
             "bad_arguments",

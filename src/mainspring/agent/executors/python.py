@@ -1,4 +1,4 @@
-"""Python handlers: async ones on the event loop, sync ones in threads.
+"""Python handlers: async ones on the event loop, sync ones in threads; for one task, or for a chunk of them.
 
 Next: agent/run/endings.py
 """
@@ -9,15 +9,16 @@ import asyncio
 import ctypes
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted, Transactions
-from mainspring.agent.context import Control, TaskCancelled, running
+from mainspring.agent.attempt import Attempt, AttemptFailed, ChunkCall, Executor, Exhausted, Outcome, Transactions
+from mainspring.agent.context import Control, TaskCancelled, running, running_chunk
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.jobs import Python
 
@@ -30,6 +31,11 @@ class Handler(msgspec.Struct, frozen=True):
     is_async: bool
     decode: Callable[[str], dict[str, Any]]  # raises ValueError
     encode: Callable[[Any], str]  # raises ValidationError
+    takes_chunks: bool = False  # it takes a list, with an item for each task; `decode` gives {ITEM: item}
+    decode_result: Callable[[str], Any] = msgspec.json.decode
+
+
+ITEM = "item"
 
 
 class PythonExecutor(Executor):
@@ -54,6 +60,10 @@ class PythonExecutor(Executor):
             return
         attempt.transactions = self._transactions
         attempt.prepared = handler
+        if attempt.armed.parents is not None:
+            attempt.decoders = {name: each.decode_result for name, each in self._handlers.items()}
+        if handler.takes_chunks:  # what its job says may be older or newer than this application
+            attempt.chunk = spec.chunk or 1
 
     async def run(self, attempt: Attempt) -> str | None:
         handler = attempt.prepared
@@ -64,7 +74,7 @@ class PythonExecutor(Executor):
             if handler.is_async:
                 value = await handler.function(**attempt.args)
             else:
-                value = await _Thread(handler.function, attempt).run(self._threads)
+                value = await _Thread(partial(handler.function, **attempt.args), attempt).run(self._threads)
         except (Control, Exhausted):
             raise
         except (asyncio.CancelledError, TaskCancelled) as error:
@@ -80,9 +90,27 @@ class PythonExecutor(Executor):
         try:
             return handler.encode(value)
         except ValidationError as error:
-            reason = error.message.removeprefix("result: ")
-            message = f"{handler.name} returned {type(value).__name__}, which cannot be stored: {reason}"
-            raise AttemptFailed("bad_result", message, final=True) from None
+            raise _bad_result(handler, value, error) from None
+
+    async def run_chunk(self, call: ChunkCall) -> Sequence[Outcome]:
+        members = call.members
+        handler: Handler = members[0].prepared
+        items = [attempt.args[ITEM] for attempt in members]
+        running_chunk.set(tuple(members))
+        try:
+            if handler.is_async:
+                values = await handler.function(items)
+            else:
+                values = await _Thread(partial(handler.function, items), call).run(self._threads)
+        except (Control, Exhausted):
+            raise
+        except (asyncio.CancelledError, TaskCancelled) as error:
+            if call.stopping is not None:
+                raise
+            raise _failed(error) from error
+        except BaseException as error:
+            raise _failed(error) from error
+        return _outcomes(handler, values, len(members))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -91,7 +119,7 @@ class PythonExecutor(Executor):
 class _Thread:
     """One call in a thread, which can be interrupted between two bytecodes."""
 
-    def __init__(self, function: Callable[..., Any], attempt: Attempt) -> None:
+    def __init__(self, function: Callable[[], Any], attempt: Attempt | ChunkCall) -> None:
         self._function = function
         self._attempt = attempt
         self._lock = threading.Lock()
@@ -120,7 +148,7 @@ class _Thread:
                 raise TaskCancelled
             self._thread = threading.get_ident()
         try:
-            return self._function(**self._attempt.args)
+            return self._function()
         except StopIteration as error:  # no future can hold one
             raise RuntimeError("the handler raised StopIteration") from error
         finally:
@@ -136,12 +164,47 @@ class _Thread:
                 )
 
 
-def _failed(error: BaseException) -> AttemptFailed:
-    """The failure as it is stored: the last line of the traceback first, then all of it."""
+def _outcomes(handler: Handler, values: Any, tasks: int) -> list[Outcome]:
+    """What a handler returned for a chunk: a result or an exception for each task, or nothing at all."""
+    if values is None:
+        return [None] * tasks
+    if isinstance(values, Control):
+        raise values
+    if not isinstance(values, (list, tuple)):
+        wanted = f"a list of {tasks} results, one for each task, or None"
+        message = f"{handler.name} returned {type(values).__name__} for a chunk; it must return {wanted}"
+        raise AttemptFailed("bad_result", message, final=True)
+    if len(values) != tasks:
+        message = f"{handler.name} returned {len(values)} results for {tasks} tasks; which is whose cannot be known"
+        raise AttemptFailed("bad_result", message, final=True)
+    return [_outcome(handler, value) for value in values]
+
+
+def _outcome(handler: Handler, value: Any) -> Outcome:
+    if value is None or isinstance(value, Control):
+        return value
+    if isinstance(value, BaseException):
+        failure = _failed(value, first=0)
+        failure.__cause__ = value
+        return failure
+    try:
+        return handler.encode(value)
+    except ValidationError as error:
+        return _bad_result(handler, value, error)
+
+
+def _bad_result(handler: Handler, value: Any, error: ValidationError) -> AttemptFailed:
+    reason = error.message.removeprefix("result: ")
+    message = f"{handler.name} returned {type(value).__name__}, which cannot be stored: {reason}"
+    return AttemptFailed("bad_result", message, final=True)
+
+
+def _failed(error: BaseException, first: int = 1) -> AttemptFailed:
+    """The failure as it is stored: the last line of the traceback first, then all of it from frame `first` on: that
+    before it is this module's."""
     kinds = [kind for kind in type(error).__mro__ if kind not in (object, BaseException)]
     labels = tuple(label for kind in kinds for label in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))
-    # The first frame is this module's.
-    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    trace = error.__traceback__.tb_next if first and error.__traceback__ else error.__traceback__
     try:
         trace_text = "".join(traceback.format_exception(type(error), error, trace))
         headline = "".join(traceback.format_exception_only(error)).strip()

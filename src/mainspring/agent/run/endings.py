@@ -5,7 +5,7 @@ Next: agent/connection/outbox.py
 
 from __future__ import annotations
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted, StopReason
+from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted, Expired, StopReason
 from mainspring.agent.context import CancelTask, Control, RetryAfter, Snooze
 from mainspring.model.messages import MAX_LABELS, Armed, Ending
 from mainspring.model.tasks.payload import cut
@@ -15,10 +15,12 @@ GIVEN_BACK_FOR = 2.0  # seconds until an attempt that could not be started is di
 
 _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),
+    "stalled": (TaskState.TIMED_OUT, "stalled", "no output, progress or heartbeat for {stalls_after:g} s"),
     "cancelled": (TaskState.CANCELLED, "cancelled", "cancelled while it ran"),
     "shutdown": (TaskState.FAILED, "shutdown", "its agent was stopped"),
     "lost": (TaskState.LOST, "lost", "its agent could not renew its lease"),
     "restart": (TaskState.FAILED, "restarted", "stopped to run again"),
+    "neighbour": (TaskState.FAILED, "restarted", "stopped to run again: another task of its chunk was lost"),
     "unhealthy": (TaskState.FAILED, "unhealthy", "its health check failed {failures} times in a row"),
 }
 
@@ -67,11 +69,22 @@ def raised(attempt: Attempt, error: BaseException, now: float) -> Ending:
             return executor_error(attempt, unprintable, now)
     if attempt.stopping is not None:
         return stopped(attempt, attempt.stopping, now)
+    if isinstance(error, Expired):
+        return expired(attempt, now)
     if isinstance(error, Exhausted):
         return given_back(attempt, error, now)
     if not isinstance(error, AttemptFailed):
         raise error  # the agent is cancelled, not the attempt
     return ended(attempt, TaskState.FAILED, now, failure=error)
+
+
+def expired(attempt: Attempt, now: float) -> Ending:
+    """It was too late for it: it ends as one that the server finds too late."""
+    ending = ended(
+        attempt, TaskState.SKIPPED, now, failure=AttemptFailed("expired", "it had not started by its deadline")
+    )
+    ending.started_at = 0.0
+    return ending
 
 
 def given_back(attempt: Attempt, error: Exhausted, now: float) -> Ending:
@@ -99,7 +112,9 @@ def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
     state, code, message = _STOPPED[reason]
     definition = attempt.job.definition
     failures = 0 if definition.health is None else definition.health.failures
-    failure = AttemptFailed(code, message.format(timeout=definition.timeout, failures=failures))
+    stalls_after = attempt.stalls_after or 0.0
+    words = message.format(timeout=attempt.timeout or 0.0, failures=failures, stalls_after=stalls_after)
+    failure = AttemptFailed(code, words)
     return ended(attempt, state, now, failure=failure)
 
 

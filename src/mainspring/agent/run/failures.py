@@ -46,7 +46,9 @@ class Failures:
         if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT, TaskState.LOST):
             return ending
         try:
-            final = isinstance(after_attempt(attempt.job.definition, ending, 0.5), Ending) and not attempt.armed.daemon
+            retries = None if attempt.armed.options is None else attempt.options.retries
+            verdict = after_attempt(attempt.job.definition, ending, 0.5, retries)
+            final = isinstance(verdict, Ending) and not attempt.armed.daemon
             if ending.code in _STOPPED and not final:
                 return ending
             raised = _raised(attempt, error)
@@ -129,7 +131,7 @@ def _exc_info(
 
 
 def _failure(attempt: Attempt, ending: Ending, raised: BaseException | None, final: bool) -> Failure:
-    args = attempt.args or _args(attempt)
+    args = _args(attempt) if attempt.chunk else attempt.args or _args(attempt)
     return Failure(
         job=attempt.job.name,
         task_id=ending.task,

@@ -14,25 +14,26 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted, StopReason
+from mainspring.agent.attempt import Attempt, AttemptFailed, ChunkCall, Executor, Exhausted, Expired, StopReason
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.context import Control, TaskCancelled, running
+from mainspring.agent.context import Control, TaskCancelled, running, running_chunk
 from mainspring.agent.run import endings
+from mainspring.agent.run.chunks import Chunks
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.health import watched
+from mainspring.agent.run.tokens import TokenFilter
 from mainspring.agent.run.workers import Workers
 from mainspring.agent.timing.timers import LATEST, Timers
 from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import starts_durably
-from mainspring.wire.clock import Clock
+from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
 STOP_WITHIN = 5.0  # seconds beyond its grace, for an attempt that does not stop
 REFUSE_AFTER = 1.0  # seconds that a due attempt waits for a slot
-TOKENS = 50_000  # that are remembered
 
 
 class Runner:
@@ -49,19 +50,24 @@ class Runner:
         failures: Failures | None = None,
         agent: str = "",  # its name
     ) -> None:
-        self._workers = Workers(slots, self._run, lease_expired, outbox.started)
+        self._workers = Workers(slots, self._run, lease_expired, self._suspended)
+        self._failures = failures or Failures()
+        self._chunks = Chunks(
+            self._workers, clock, durations, outbox, self._executor, confirm, self._failures, self._over
+        )
+        self._workers.run_chunk = self._chunks.run
         self._clock = clock
         self._timers = timers
         self._durations = durations
         self._outbox = outbox
         self._executors = executors
-        self._failures = failures or Failures()
         self._confirm = confirm  # returns once everything reported so far is durable
         self._held: dict[int, Attempt] = {}  # by task
         self._tokens = TokenFilter()
         self.database = ""  # the id of the servers' database, from the first welcome on
         self.agent = agent
         self.draining = False
+        self.dispatches = 0  # so far: a change tells that there was work
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -70,6 +76,7 @@ class Runner:
     def arm(self, tasks: Iterable[Armed], jobs: Mapping[int, Job]) -> None:
         """Arm the attempts of a dispatch: each starts at its instant, or now if that is past."""
         now = self._clock.now()
+        self.dispatches += 1
         for armed in tasks:
             attempt = self._accept(armed, jobs.get(armed.job), now)
             if attempt is None:
@@ -77,6 +84,8 @@ class Runner:
             self._held[armed.task] = attempt
             if armed.fire_at > now:
                 attempt.timer = self._timers.at(armed.fire_at, self._due, attempt)
+            elif attempt.chunk:
+                self._chunks.add(attempt)
             else:
                 self._workers.start(attempt)
         if self._held:
@@ -133,7 +142,10 @@ class Runner:
 
     def _due(self, attempt: Attempt) -> None:
         attempt.timer = None
-        self._workers.start(attempt)
+        if attempt.chunk:
+            self._chunks.add(attempt)
+        else:
+            self._workers.start(attempt)
 
     # ── across connections ──────────────────────────────────────────────────────────────────────
 
@@ -172,14 +184,15 @@ class Runner:
                 self._outbox.started(attempt)
                 self._outbox.hurry()
                 await self._confirm()
-            if definition.timeout is not None:
-                attempt.timer = self._durations.after(definition.timeout, self._time_out, attempt)
+                self._set_limits(attempt, 0.0)
+            if armed.expires_at is not None and attempt.has_expired(self._clock.now()):
+                raise Expired
             has_begun = True
             executor = self._executors[type(definition.run)]
             result = await (self._run_watched(attempt) if armed.daemon else executor.run(attempt))
             ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
             can_wait = attempt.was_armed_ahead
-        except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
+        except (AttemptFailed, Exhausted, Expired, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = endings.raised(attempt, error, self._clock.now())
             if not has_begun:
                 endings.give_back(ending)
@@ -189,6 +202,20 @@ class Runner:
         finally:
             self._over(attempt)
         self._outbox.ended(ending, can_wait=can_wait)
+
+    def _suspended(self, attempt: Attempt) -> None:
+        """It waits for the first time. Nothing could have stopped it before: most attempts need no timers at all."""
+        self._outbox.started(attempt)
+        if not (attempt.armed.careful or starts_durably(attempt.job.definition)):
+            self._set_limits(attempt, self._clock.now() - attempt.started_at)
+
+    def _set_limits(self, attempt: Attempt, elapsed: float) -> None:
+        """Watch how long it runs, which is so many seconds by now, and is silent."""
+        if (timeout := attempt.timeout) is not None:
+            attempt.timer = self._durations.after(timeout - elapsed, self._time_out, attempt)
+        if (stalls_after := attempt.stalls_after) is not None:
+            attempt.active_at = boottime()
+            attempt.stall_timer = self._durations.after(stalls_after, self._look_at, attempt)
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
         with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):
@@ -202,6 +229,9 @@ class Runner:
         self._executor(attempt).forget(attempt)  # it may have been stopped before its executor ran
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
+        if attempt.stall_timer is not None:
+            self._durations.disarm(attempt.stall_timer)
+            attempt.stall_timer = None
         if self._held.get(attempt.armed.task) is attempt:
             del self._held[attempt.armed.task]
             if not self._held:
@@ -213,7 +243,21 @@ class Runner:
         attempt.timer = None
         self._stop(attempt, "timeout")
 
+    def _look_at(self, attempt: Attempt) -> None:
+        """Stop an attempt that has been silent for too long; else look again when it would have been."""
+        attempt.stall_timer = None
+        limit = attempt.stalls_after or 0.0
+        silent = boottime() - attempt.active_at
+        if attempt.paused or silent < limit:
+            wait = limit if attempt.paused else limit - silent
+            attempt.stall_timer = self._durations.after(wait, self._look_at, attempt)
+        elif attempt.stopping is None:
+            self._stop(attempt, "stalled")
+
     def _stop(self, attempt: Attempt, reason: StopReason) -> None:
+        if attempt.call is not None:
+            self._chunks.stop(attempt, reason)
+            return
         attempt.stop(reason)
         attempt.timeout_left = None
         if attempt.timer is not None:
@@ -232,6 +276,8 @@ class Runner:
         self._executor(attempt).forget(attempt)
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
+        elif attempt.call is not None:
+            self._chunks.leave(attempt)
         elif attempt in self._workers.waiting:
             self._workers.waiting.remove(attempt)
         del self._held[attempt.armed.task]
@@ -263,7 +309,7 @@ class Runner:
             elif attempt.is_waiting:
                 self._drop(attempt)
                 self._outbox.ended(endings.cancelled_before_start(attempt, self._clock.now()))
-            elif kill and attempt.stopping is not None and attempt.handle is not None:
+            elif kill and attempt.stopping is not None and attempt.handle is not None and attempt.call is None:
                 attempt.handle.cancel()  # the executor is waiting for the old grace to end
             else:
                 self._stop(attempt, "restart" if restart else "cancelled")
@@ -304,8 +350,9 @@ class Runner:
 
     def refuse_overdue(self, now: float) -> None:
         """Refuse attempts that have waited too long for a slot at `now` (boot time): another agent may have one."""
-        for attempt in self._workers.take_overdue(now - REFUSE_AFTER):
-            self._refuse(attempt, "full")
+        for work in self._workers.take_overdue(now - REFUSE_AFTER):
+            for attempt in list(work.members) if isinstance(work, ChunkCall) else [work]:
+                self._refuse(attempt, "full")
 
     def stop_all(self, reason: StopReason) -> None:
         for attempt in list(self._held.values()):
@@ -330,7 +377,8 @@ class Runner:
             return None
         found = next((attempt for attempt in list(self._held.values()) if attempt.handle is task), None)
         if found is None and hasattr(task, "get_context"):  # Python 3.12
-            found = task.get_context().get(running)
+            context = task.get_context()
+            found = context.get(running) or next(iter(context.get(running_chunk) or ()), None)
         return found
 
     @property
@@ -349,32 +397,3 @@ class Runner:
 
     def close(self) -> None:
         self._workers.close()
-
-
-class TokenFilter:
-    """Tokens of attempts that this agent has accepted, so that a repeated dispatch runs once.
-
-    Remembers the newest, in two generations; a token below all that it has forgotten counts as accepted.
-    """
-
-    def __init__(self, limit: int = TOKENS) -> None:
-        self._half = limit // 2
-        self._recent = set[int]()
-        self._older = set[int]()
-        self._floor = 0
-
-    def add(self, token: int) -> bool:
-        """Remember a token; False if it was there before, or is older than what is remembered."""
-        if token in self._recent or token in self._older or token <= self._floor:
-            return False
-        self._recent.add(token)
-        if len(self._recent) >= self._half:
-            self._floor = max(self._floor, max(self._older, default=0))
-            self._recent, self._older = set(), self._recent
-        return True
-
-    def __len__(self) -> int:
-        return len(self._recent) + len(self._older)
-
-    def has_forgotten(self, token: int) -> bool:
-        return token <= self._floor and token not in self._recent and token not in self._older

@@ -15,17 +15,21 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any
 
-from mainspring.agent.attempt import Attempt
+from mainspring.agent.attempt import Attempt, ChunkCall
 from mainspring.wire.clock import boottime
 
 BURST = 0.001  # seconds that a worker goes from one attempt to the next before it yields to the loop
 
+Work = Attempt | ChunkCall
 Run = Callable[[Attempt, float], Coroutine[Any, Any, None]]  # takes the boot time at which it begins
+RunChunk = Callable[[ChunkCall, float], Coroutine[Any, Any, None]]
 
 
 class Workers:
     """`suspended` is called when an attempt waits for something for the first time; most short ones never do.
-    `lease_expired` takes the boot time."""
+    `lease_expired` takes the boot time. A call for a chunk is run by `run_chunk`, which also reports its starts."""
+
+    run_chunk: RunChunk
 
     def __init__(
         self, limit: int, run: Run, lease_expired: Callable[[float], bool], suspended: Callable[[Attempt], None]
@@ -36,12 +40,12 @@ class Workers:
         self._lease_expired = lease_expired
         self._suspended = suspended
         self._tasks: list[asyncio.Task[None]] = []
-        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
-        self.waiting: deque[Attempt] = deque()  # the most important first, then those that have waited longest
+        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Work]]] = []
+        self.waiting: deque[Work] = deque()  # the most important first, then those that have waited longest
         self.busy = 0
         self._closing = False
 
-    def start(self, attempt: Attempt) -> None:
+    def start(self, attempt: Work) -> None:
         """Run the attempt now, or when a worker is free."""
         if self._idle:
             attempt.handle, offer = self._idle.pop()
@@ -54,22 +58,23 @@ class Workers:
             return
         self.busy += 1
 
-    def _wait(self, attempt: Attempt) -> None:
+    def _wait(self, attempt: Work) -> None:
         attempt.waiting_since = boottime()
-        waiting = self.waiting
-        if waiting and attempt.armed.priority > waiting[-1].armed.priority:
-            waiting.insert(bisect_right(waiting, _rank(attempt), key=_rank), attempt)
-        else:
+        waiting, armed = self.waiting, attempt.armed
+        last = waiting[-1].armed if waiting else armed
+        if armed.priority <= last.priority and armed.rank is last.rank is None:  # as most: no search
             waiting.append(attempt)
+        else:
+            waiting.insert(bisect_right(waiting, _rank(attempt), key=_rank), attempt)
 
-    def take_overdue(self, before: float) -> list[Attempt]:
+    def take_overdue(self, before: float) -> list[Work]:
         """Take out those that have waited since before this time (boot time)."""
         overdue = [attempt for attempt in self.waiting if attempt.waiting_since < before]
         if overdue:
             self.waiting = deque(attempt for attempt in self.waiting if attempt.waiting_since >= before)
         return overdue
 
-    async def _work(self, attempt: Attempt) -> None:
+    async def _work(self, attempt: Work) -> None:
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -79,18 +84,23 @@ class Workers:
             self.busy = len(self._tasks) - len(self._idle)
             raise
 
-    async def _run_attempts(self, task: asyncio.Task[None], attempt: Attempt) -> None:
+    async def _run_attempts(self, task: asyncio.Task[None], attempt: Work) -> None:
         while True:
             began = now = boottime()
             while True:
                 self._is_void(attempt, now)  # sets `stopping`: it then ends before its first step
-                context, coroutine = copy_context(), self._run(attempt, now)
+                if type(attempt) is Attempt:
+                    context, coroutine = copy_context(), self._run(attempt, now)
+                else:
+                    assert type(attempt) is ChunkCall
+                    context, coroutine = copy_context(), self.run_chunk(attempt, now)
                 try:
                     waits_for = context.run(coroutine.send, None)
                 except StopIteration:
                     pass  # it waited for nothing, as most short handlers do
                 else:
-                    self._suspended(attempt)
+                    if type(attempt) is Attempt:
+                        self._suspended(attempt)
                     await self._resumed(attempt, context, coroutine, waits_for)
                 if task.cancelling():
                     await self._forget_cancels(task)
@@ -105,7 +115,7 @@ class Workers:
             self.busy -= 1
             attempt = await self._next(task)
 
-    def _is_void(self, attempt: Attempt, now: float) -> bool:
+    def _is_void(self, attempt: Work, now: float) -> bool:
         """A process resumed after its lease expired (SIGSTOP, a VM) must not run one more step of a handler."""
         if not self._lease_expired(now):
             return False
@@ -114,7 +124,7 @@ class Workers:
 
     @types.coroutine
     def _resumed(
-        self, attempt: Attempt, context: Context, coroutine: Coroutine[Any, Any, None], waits_for: Any
+        self, attempt: Work, context: Context, coroutine: Coroutine[Any, Any, None], waits_for: Any
     ) -> Generator[Any, Any, None]:
         """Run the rest of an attempt in its own context, within the task that awaits it; cancel it once it is void."""
         while True:
@@ -131,10 +141,10 @@ class Workers:
             except StopIteration:
                 return
 
-    async def _next(self, task: asyncio.Task[None]) -> Attempt:
+    async def _next(self, task: asyncio.Task[None]) -> Work:
         """Wait for an attempt. A cancellation in here was meant for an attempt that has ended."""
         while True:
-            offer: asyncio.Future[Attempt] = self._loop.create_future()
+            offer: asyncio.Future[Work] = self._loop.create_future()
             self._idle.append((task, offer))
             try:
                 return await offer
@@ -164,5 +174,6 @@ class Workers:
             task.cancel()
 
 
-def _rank(attempt: Attempt) -> int:
-    return -attempt.armed.priority
+def _rank(attempt: Work) -> int:
+    armed = attempt.armed
+    return -armed.priority if armed.rank is None else -armed.rank

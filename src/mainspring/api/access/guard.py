@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.buckets import Buckets
 from mainspring.api.access.origins import Origin, Origins
 from mainspring.errors import Forbidden, MainspringError, Unauthorized
@@ -30,10 +31,7 @@ log = logging.getLogger("mainspring")
 BELIEVED = 1.0  # seconds
 NOTE_EVERY = 10.0  # seconds between notes of which tokens were used
 MOST_REMEMBERED = 10_000
-FAILURES, PER_SECONDS = 10, 60.0  # failed authentications that one address may make
-COMMON_RATE = 200.0  # requests a second of a session or a viewer; twice that at once
 SAFE = ("GET", "HEAD", "OPTIONS")
-COOKIE = "mainspring"
 MOST_COOKIES = 8192  # characters of the header
 
 
@@ -59,13 +57,16 @@ class Guard:
         origins: Origins,
         *,
         authorize: Authorize | None = None,
+        bounds: Bounds | None = None,
         count: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._connections = connections
         self._origins = origins
         self._authorize = authorize
         self._known: dict[bytes, tuple[float, Caller]] = {}
-        self._failures = Buckets(FAILURES / PER_SECONDS, FAILURES)
+        bounds = bounds or Bounds()
+        self._rate = bounds.rate
+        self._failures = Buckets(bounds.failures / 60, bounds.failures)
         self._used: dict[int, None] = {}
         self._noting: asyncio.Task[None] | None = None
         self._count = count
@@ -78,7 +79,7 @@ class Guard:
         if self._authorize is not None:
             return await self._mounted(scope, origin, request_id)
         given = headers.get("authorization")
-        secret = _bearer(given) if given is not None else _cookie(headers)
+        secret = _bearer(given) if given is not None else _cookie(headers, origin.cookie)
         if secret is None:
             self._count("malformed" if given is not None else "missing")
             raise Unauthorized(
@@ -110,9 +111,9 @@ class Guard:
                 else "no valid session: it has ended or was revoked; `mainspring login` makes a new link"
             )
         if isinstance(found, sessions.Session):
-            return Caller(found.acting(), f"session/{found.id}", csrf=sessions.csrf(secret), rate=COMMON_RATE)
+            return Caller(found.acting(), f"session/{found.id}", csrf=sessions.csrf(secret), rate=self._rate)
         self._note_used(found.id)
-        rate = COMMON_RATE if found.rate is None and found.role is Role.VIEWER else found.rate
+        rate = self._rate if found.rate is None and found.role is Role.VIEWER else found.rate
         return Caller(found.acting(), f"token/{found.id}", rate=rate)
 
     async def still_valid(self, caller: Caller, scope: Any, headers: Mapping[str, str], origin: Origin) -> bool:
@@ -137,7 +138,7 @@ class Guard:
             async with self._connections.acquire() as conn:
                 self._mounted_key = (await database_id(conn)).bytes
         csrf = hmac.digest(self._mounted_key, access.actor.encode(errors="replace"), "sha256").hex()
-        return Caller(actor, f"mounted/{access.actor}", csrf=csrf, rate=COMMON_RATE)
+        return Caller(actor, f"mounted/{access.actor}", csrf=csrf, rate=self._rate)
 
     def check_csrf(self, caller: Caller, method: str, headers: dict[str, str], origin: Origin) -> None:
         """A browser sends its cookie whoever asks it to; a token is sent on purpose."""
@@ -197,11 +198,14 @@ def _bearer(given: str) -> str | None:
     return secret if scheme.lower() == "bearer" and 0 < len(secret) <= 500 and secret.isascii() else None
 
 
-def _cookie(headers: Mapping[str, str]) -> str | None:
-    """The secret of a session. Cookies of other applications on this host come along, some of which no parser likes."""
+def _cookie(headers: Mapping[str, str], given: str) -> str | None:
+    """The secret of a session, in the cookie `given`.
+
+    Cookies of other applications on this host come along, some of which no parser likes.
+    """
     jar: dict[str, str] = {}
     for part in headers.get("cookie", "")[:MOST_COOKIES].split(";"):
         name, _, value = part.strip().partition("=")
         jar.setdefault(name, value.strip('"'))
-    names = (f"__Host-{COOKIE}", f"__Secure-{COOKIE}", COOKIE)  # what another site cannot set comes first
+    names = (f"__Host-{given}", f"__Secure-{given}", given)  # what another site cannot set comes first
     return next((jar[name] for name in names if jar.get(name)), None)

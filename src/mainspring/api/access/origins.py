@@ -10,6 +10,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from mainspring.api.problems import WrongHost
 from mainspring.errors import Forbidden, ValidationError, shown
 
 _HOST = re.compile(r"[\w.-]+(:\d{1,5})?|\[[\da-fA-F:.]+\](:\d{1,5})?")
+COOKIE = "mainspring"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -32,6 +34,16 @@ class Origin(NamedTuple):
     @property
     def url(self) -> str:
         return f"{self.scheme}://{self.host}"
+
+    @property
+    def cookie(self) -> str:
+        """The name of a session's cookie.
+
+        It has the port, because browsers send a cookie to all ports of a host: of two installations on one host, a
+        login to the second must not be a logout from the first.
+        """
+        port = self.host.rpartition("]")[2].partition(":")[2]
+        return f"{COOKIE}-{port}" if port.isascii() and port.isdigit() else COOKIE
 
 
 class Origins:
@@ -134,6 +146,7 @@ def _place(url: str) -> str:
         return ""
 
 
+@lru_cache(256)  # a client sends the same one with every request
 def _name(host: str) -> str:
     """The name in HOST:PORT; empty if it is not one, as when two Host headers were sent."""
     if not _HOST.fullmatch(host):

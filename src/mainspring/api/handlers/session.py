@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from mainspring.api.access.guard import COOKIE
 from mainspring.api.answers import Answer, answer
 from mainspring.api.bodies import as_json, check_json_type, read
 from mainspring.api.call import Call
@@ -25,6 +24,7 @@ class SessionView(access.Who, frozen=True):
     """Who calls, and what requests that change something must carry."""
 
     server: str | None = None  # the name of the one that answers
+    environment: str | None = None  # such as production, as its operator named it
     csrf: str | None = None  # for the header Mainspring-CSRF; null with a token, which needs none
 
 
@@ -43,14 +43,15 @@ async def logout(conn: Connection, actor: Actor) -> None:
     await access.logout(conn, actor)
 
 
-def _with_csrf(who: access.Who, csrf: str | None, server: str | None = None) -> SessionView:
-    return SessionView(**msgspec.structs.asdict(who), server=server, csrf=csrf)
+def _with_csrf(who: access.Who, csrf: str | None, call: Call | None = None) -> SessionView:
+    server, environment = (None, None) if call is None else (call.api.server_name, call.api.environment)
+    return SessionView(**msgspec.structs.asdict(who), server=server, environment=environment, csrf=csrf)
 
 
 async def handle_show(call: Call) -> Answer:
     assert call.caller is not None
     async with call.api.connections.acquire() as conn:
-        return await answer(_with_csrf(await access.who(conn, call.actor), call.caller.csrf, call.api.server_name), 200)
+        return await answer(_with_csrf(await access.who(conn, call.actor), call.caller.csrf, call), 200)
 
 
 async def handle_login(call: Call) -> Answer:
@@ -66,7 +67,7 @@ async def handle_login(call: Call) -> Answer:
         except Unauthorized:
             call.api.guard.count_failure(call.origin)
             raise
-        view = _with_csrf(await access.who(conn, made.session.acting()), made.csrf, call.api.server_name)
+        view = _with_csrf(await access.who(conn, made.session.acting()), made.csrf, call)
     return await answer(view, 200, headers=[("Set-Cookie", _cookie(call, made))])
 
 
@@ -82,5 +83,6 @@ def _cookie(call: Call, made: NewSession | None) -> str:
     """Under TLS its name makes browsers insist on Secure, and without a path prefix on this very host."""
     prefix = "" if not call.origin.is_secure else ("__Secure-" if call.base else "__Host-")
     value, age = ("", 0) if made is None else (made.secret, int(MOST.total_seconds()))
-    parts = [f"{prefix}{COOKIE}={value}", f"Path={call.base or '/'}", f"Max-Age={age}", "HttpOnly", "SameSite=Strict"]
+    name = f"{prefix}{call.origin.cookie}"
+    parts = [f"{name}={value}", f"Path={call.base or '/'}", f"Max-Age={age}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, "Secure"] if call.origin.is_secure else parts)

@@ -1,6 +1,6 @@
 """ClusterMetrics: what every server tells of the whole cluster, read at most every few seconds, then from memory.
 
-Reads store.figures.cluster_metrics
+Reads store.figures.cluster_metrics, store.alerts.alerts, operations.autoscale
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from uuid import UUID
 from mainspring.errors import StoreUnavailable
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.metrics import Family, family, single
-from mainspring.operations import Connections
+from mainspring.operations import Connections, autoscale
+from mainspring.operations.actors import this_user
+from mainspring.store.alerts import alerts
 from mainspring.store.figures import cluster_metrics
 from mainspring.store.figures.cluster_metrics import ClusterFigures
 
@@ -32,6 +34,8 @@ class ClusterMetrics:
         self._connections = connections
         self._server = server
         self._figures: ClusterFigures | None = None
+        self._wanted = 0  # slots
+        self._alerts: dict[tuple[str, str], int] = {}  # by rule and state
         self._read_at = -STALE
         self._reading: asyncio.Task[None] | None = None
 
@@ -48,7 +52,10 @@ class ClusterMetrics:
     async def _read(self) -> None:
         try:
             async with self._connections.acquire() as conn:
-                self._figures = await cluster_metrics.read(conn)
+                found = await cluster_metrics.read(conn)
+                self._alerts = await alerts.counts(conn)
+                self._wanted = (await autoscale.autoscale(conn, this_user())).wanted_slots
+            self._figures = found
             self._read_at = asyncio.get_running_loop().time()
         except StoreUnavailable as error:
             log.info("metrics of the cluster are left out: %s", error)
@@ -66,13 +73,22 @@ class ClusterMetrics:
         if (server := self._server()) is not None:
             yield single(metrics.SEGMENTS_OWNED, found.segments.get(server, 0))
         yield single(metrics.CLUSTER_UNOWNED, found.unowned)
+        yield family(metrics.CLUSTER_HELD, found.held)
         yield family(metrics.CLUSTER_SLOTS, {"busy": found.busy, "free": found.slots - found.busy})
+        yield single(metrics.CLUSTER_WANTED, self._wanted)
         yield family(metrics.CLUSTER_WAITING, found.waiting)
         yield family(metrics.DEAD_ROWS, found.dead_rows)
         if found.tasks is not None:
             yield family(metrics.CLUSTER_TASKS, found.tasks)
         yield family(metrics.CLUSTER_QUEUE_TASKS, {queue.job: queue.due for queue in found.queues})
         yield family(metrics.CLUSTER_QUEUE_OLDEST, {queue.job: queue.age for queue in found.queues})
+
+        named = metrics.capped((rule for rule, _ in self._alerts), metrics.RULES)
+        counts: dict[tuple[str, ...], float] = {}
+        for (rule, state), count in self._alerts.items():
+            labels = (rule if rule in named else metrics.OTHER, state)
+            counts[labels] = counts.get(labels, 0) + count
+        yield Family(metrics.ALERTS, list(counts.items()))
 
     async def close(self) -> None:
         if self._reading is not None:

@@ -33,15 +33,18 @@ _TAGS = {
     "daemons": "Daemons: processes that are kept running.",
     "fleet": "Agents and servers.",
     "figures": "Health, figures, queues, settings.",
+    "alerts": "Alerts: what is wrong, the rules that find it, and the channels that tell it.",
     "access": "Sessions, tokens, the audit.",
     "process": "The process that answers; without the prefix of the API.",
 }
 _TAG_OF = {
     "bulk": "tasks", "events": "tasks", "output": "tasks", "plan_times": "schedules", "backfill": "schedules",
+    "coming": "schedules", "failing": "jobs",
     "forecast": "schedules", "timeline": "schedules", "settings": "figures", "health": "figures", "session": "access",
-    "scrape": "process", "public": "process",
+    "herds": "schedules", "fired": "schedules",
+    "scrape": "process", "public": "process", "alert_rules": "alerts", "channels": "alerts", "mutes": "alerts",
 }  # fmt: skip
-_FIGURES = ("stats", "figures", "queues")
+_FIGURES = ("stats", "figures", "job_figures", "punctuality", "queues")
 _ALWAYS = (errors.ValidationError, errors.Unauthorized, errors.Forbidden, errors.StoreUnavailable)
 _OF_A_BODY = (problems.Malformed, problems.TooLarge, problems.UnsupportedMediaType)
 _OF_A_KEY = (problems.IdempotencyInProgress, problems.IdempotencyMismatch)
@@ -54,7 +57,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def document(rows: Sequence[Row]) -> dict[str, Any]:
-    rows = [row for row in rows if row.name != "site.page"]
+    rows = [row for row in rows if not row.name.startswith("site.")]
     schemas = Schemas(rows, also=_LINES)
     paths: dict[str, Any] = {}
     used: set[str] = set()
@@ -115,6 +118,8 @@ def _tag(row: Row) -> str:
     room, _, name = row.name.partition(".")
     if room == "cluster":
         return "figures" if name in _FIGURES else "fleet"
+    if room == "holds":
+        return "jobs" if name.endswith("_job") else "fleet"
     return _TAG_OF.get(room, room)
 
 

@@ -7,6 +7,7 @@ may have more. Where the schemas differ, the one of requests is named `…Input`
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -122,12 +123,16 @@ def _plain(name: str) -> str:
 
 
 def _tidy(schema: Any) -> Any:
-    """Whole numbers as 64 bits: ids do not fit 32. An object of free members says so."""
+    """Whole numbers as 64 bits: ids do not fit 32. An object of free members says so. Texts are not indented: of a
+    docstring they are, before Python 3.13."""
     if isinstance(schema, list):
         return [_tidy(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    tidy = {name: _tidy(one) for name, one in schema.items() if name != "title"}
+    # A member may be named `title`, too.
+    tidy = {name: _tidy(one) for name, one in schema.items() if name != "title" or isinstance(one, dict)}
+    if isinstance(text := tidy.get("description"), str):
+        tidy["description"] = inspect.cleandoc(text)
     if tidy.get("type") == "object" and not {"properties", "additionalProperties"} & set(tidy):
         tidy["additionalProperties"] = True
     return {**tidy, "format": "int64"} if tidy.get("type") == "integer" else tidy

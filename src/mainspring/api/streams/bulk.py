@@ -16,7 +16,7 @@ import msgspec
 from mainspring.api import idempotency, parameters
 from mainspring.api.answers import Answer
 from mainspring.api.bodies import Disconnected
-from mainspring.api.call import Call
+from mainspring.api.call import Call, raw_headers
 from mainspring.api.problems import TooLarge, UnsupportedMediaType
 from mainspring.errors import MainspringError, ServerUnavailable, Unauthorized, shown
 from mainspring.model.access.actors import Actor
@@ -106,7 +106,6 @@ class _Upload:
                 self._answering = True
                 headers = [*call.common_headers(), *call.api.cors_headers(call)]
                 headers += [("Content-Type", NDJSON), ("X-Accel-Buffering", "no")]
-                raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers]
-                await call.send({"type": "http.response.start", "status": 200, "headers": raw})
+                await call.send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
             line = msgspec.json.encode(answer) + b"\n"
             await call.send({"type": "http.response.body", "body": line, "more_body": True})

@@ -15,10 +15,11 @@ from mainspring.api.parameters import unknown
 from mainspring.api.streams.hub import TOPICS
 from mainspring.api.streams.sse import stream
 from mainspring.api.streams.topics import Wants
-from mainspring.errors import Forbidden, JobNotFound, TaskNotFound, ValidationError, shown
+from mainspring.errors import Forbidden, JobNotFound, ValidationError, shown
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import tasks
+from mainspring.model.words.numbers import check_id
+from mainspring.operations.requests.task_filters import check_reach
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import jobs
 
@@ -91,9 +92,7 @@ async def handle_follow(call: Call) -> Answer | None:
     parameters.from_query(call.row.shape, call.query, also=("namespace",))
     id: int = parameters.from_text(call.names["id"], int, "id")
     async with call.api.connections.acquire() as conn:
-        view = await tasks.status(conn, call.actor, id)
-    if not call.actor.reaches(view.job):
-        raise TaskNotFound(f"no task {id}; it never existed, or retention dropped it", field="task")
+        await check_reach(conn, call.actor, check_id(id, field="task"), must_exist=True)
     followed, cursor = call.api.followed, call.headers.get("last-event-id")
     await stream(call, lambda: followed.follow(id, cursor, call.request_id))
     return None

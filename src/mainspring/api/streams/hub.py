@@ -2,7 +2,7 @@
 
 A room belongs to each topic. It keeps its last samples, so that a listener who was cut off and returns with its cursor
 misses nothing; where that is not possible it is told to `resync`. Positions are times of the database, which mean the
-same on every server.
+same on every server. While PostgreSQL does not answer there are no samples, and listeners are told that it is `away`.
 Next: api/streams/topics.py
 """
 
@@ -30,8 +30,9 @@ EVERY = 1.0  # seconds between samples
 SHARE = 4  # a sample is followed by at least so many times its own duration without one
 KEPT = 30  # samples, for those who return
 AT_ONCE = 2  # connections that samples take at most
+AWAY_AFTER = 4.0  # seconds without an answer to a sample after which listeners are told
 
-TOPICS = ("stats", "tasks", "schedules", "agents", "servers", "alerts")  # of alerts there are none yet
+TOPICS = ("stats", "tasks", "schedules", "agents", "servers", "alerts")
 
 
 class Listener:
@@ -46,6 +47,7 @@ class Listener:
         self.positions = _positions(cursor or "")
         self.silent = {topic for topic in topics if topic in hub.rooms}  # not placed yet
         self.ready = False
+        self.is_away = False
 
     @property
     def cursor(self) -> str:
@@ -64,7 +66,14 @@ class Listener:
         told = event(topic, data, self.cursor)
         self.pending.put(told, key=topic if topic == "stats" else None, id=self.cursor)
 
+    def away(self, why: str) -> None:
+        """Once for all topics; the `resync` of the first that is sampled again ends it."""
+        if not self.is_away:
+            self.is_away = True
+            self.pending.put(event("away", {"message": why}))
+
     def resync(self, topic: str, at: int) -> None:
+        self.is_away = False
         self.positions[topic] = at
         self.pending.put(event("resync", {"topics": [topic]}, self.cursor), id=self.cursor)
 
@@ -96,9 +105,6 @@ class Hub:
         self.listeners += 1
         for topic in listener.silent.copy():
             self.rooms[topic].enter(listener)
-        if not listener.silent and not listener.ready:  # alerts only
-            listener.ready = True
-            listener.pending.put(event("ready", {"topics": listener.topics}))
         return listener
 
     def leave(self, listener: Listener) -> None:
@@ -120,6 +126,9 @@ class _Room:
         self._kept: deque[tuple[int, Sample]] = deque(maxlen=KEPT)  # with the position before it
         self._at: int | None = None  # of the last sample
         self._sampling: asyncio.Task[None] | None = None
+        self._doubt: asyncio.TimerHandle | None = None  # since the first sample that was not answered
+        self._is_away = False
+        self._why = "PostgreSQL does not answer"
 
     @property
     def _is_live(self) -> bool:
@@ -157,18 +166,34 @@ class _Room:
     async def _sample(self) -> None:
         while self._listeners:
             began_at = monotonic()
+            if self._doubt is None:
+                self._doubt = asyncio.get_running_loop().call_later(AWAY_AFTER, self._tell_away)
             try:
                 async with self._at_once, self._connections.acquire() as conn:
                     began_at, present = monotonic(), list(self._listeners)
                     sample = await self._topic.sample(conn)
                     told, sample = await self._told_or_resync(conn, sample, present)
-                self._tell(sample, told, present)
+                self._tell(sample._replace(found=None) if self._is_away else sample, told, present)
+                self._trust()
             except MainspringError as error:  # nothing was sampled: the next one finds what this one has not
+                self._why = error.message
                 log.debug("no sample of %s: %s", self._topic.name, error)
             except Exception:
                 log.exception("no sample of %s", self._topic.name)
             taken = monotonic() - began_at
             await asyncio.sleep(max(EVERY - taken, SHARE * taken))
+        self._trust()
+
+    def _tell_away(self) -> None:
+        self._is_away = True
+        for listener in self._listeners:
+            listener.away(self._why)
+
+    def _trust(self) -> None:
+        self._is_away = False
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
 
     async def _told_or_resync(
         self, conn: Any, sample: Sample, present: Sequence[Listener]

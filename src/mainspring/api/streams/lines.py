@@ -32,8 +32,8 @@ class _Lines:
 async def _pages(call: Call, given: dict[str, Any]) -> AsyncIterator[bytes]:
     """Each page by a connection of its own: a reader that takes its time holds none."""
     while True:
-        async with call.api.connections.acquire() as conn:
-            page = await call.row.operation(conn, call.actor, **given)
+        async with call.connection() as conn:
+            page = await call.operate(conn, given)
         yield b"".join(msgspec.json.encode(item) + b"\n" for item in page.items)
         if page.next is None:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,8 +19,11 @@ from mainspring.api.call import Call
 from mainspring.api.problems import NotAcceptable
 from mainspring.api.streams.sse import MEDIA_TYPE, event, stream
 from mainspring.errors import ValidationError
-from mainspring.operations import Connections, output
+from mainspring.operations import output
 from mainspring.operations.output import Event, Interrupted, NewAttempt, Range
+
+if TYPE_CHECKING:
+    from mainspring.api.app import Api
 
 AT_ONCE = 16  # pieces that are read at once
 
@@ -32,9 +35,16 @@ class _Source:
 
     cursor = None
 
-    def __init__(self, connections: Connections, id: int, wanted: Range, *, wait: bool) -> None:
+    def __init__(self, api: Api, id: int, wanted: Range, *, wait: bool) -> None:
         self._events: AsyncIterator[Event] = output.follow(
-            connections, id, wait=wait, after=wanted.after, only=wanted.only, limit=AT_ONCE, patient=wait
+            api.connections,
+            id,
+            wait=wait,
+            after=wanted.after,
+            only=wanted.only,
+            limit=AT_ONCE,
+            patient=wait,
+            reader=api.outputs,
         )
 
     async def next(self) -> bytes | None:
@@ -72,8 +82,8 @@ class _Events(_Source):
 class _Bytes(_Source):
     """What the task wrote, without our remarks."""
 
-    def __init__(self, connections: Connections, id: int, wanted: Range, *, wait: bool) -> None:
-        super().__init__(connections, id, wanted, wait=wait)
+    def __init__(self, api: Api, id: int, wanted: Range, *, wait: bool) -> None:
+        super().__init__(api, id, wanted, wait=wait)
         self._skip = wanted.skip
 
     def _told(self, found: Event) -> bytes:
@@ -93,17 +103,19 @@ async def handle(call: Call) -> Answer | None:
         given["after"] = resumed
     if "tail" in given and "after" in given and not resumed:
         raise ValidationError("tail, after: give one of them, not both", field="tail")
+    if "before" in given and kind != JSON:
+        raise ValidationError(f"before: gives a page, with Accept: {JSON}", field="before")
     async with call.api.connections.acquire() as conn:
         if kind == JSON:
             return await answer(await output.read(conn, call.actor, id, **given), 200)
         part = {name: given.get(name) for name in ("after", "attempt", "tail")}
         wanted = await output.resolve(conn, call.actor, id, **part)
     if kind == MEDIA_TYPE:
-        await stream(call, lambda: _Events(call.api.connections, id, wanted, wait=True))
+        await stream(call, lambda: _Events(call.api, id, wanted, wait=True))
         return None
     headers = [("Content-Disposition", f'attachment; filename="task-{id}.log"')] if downloads else []
     media_type = f"{PLAIN}; charset=utf-8" if kind == PLAIN else kind
-    opened = partial(_Bytes, call.api.connections, id, wanted, wait=follows)
+    opened = partial(_Bytes, call.api, id, wanted, wait=follows)
     await stream(call, opened, media_type=media_type, headers=headers)
     return None
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mainspring.api.access.buckets import limited
-from mainspring.api.call import Call
+from mainspring.api.call import Call, raw_headers
 from mainspring.api.problems import encoded
 from mainspring.errors import MainspringError
 
@@ -26,7 +26,6 @@ KEEP_AWAKE = 15.0  # seconds without an event after which a comment tells proxie
 LOOK = 1.0  # seconds between looks whether the caller may still listen
 STUCK = 60.0  # seconds that a reader may take for what it was sent last
 LAST_WORD = 2.0  # seconds that the `bye` may take
-PER_CALLER, PER_SERVER = 20, 500
 
 _RETRY = b"retry: 1000\n\n"
 
@@ -54,7 +53,7 @@ def event(name: str, data: Any, id: str | None = None) -> bytes:
 class Streams:
     """The open streams of a server, each counted for its caller."""
 
-    def __init__(self, *, per_caller: int = PER_CALLER, per_server: int = PER_SERVER) -> None:
+    def __init__(self, *, per_caller: int, per_server: int) -> None:
         self._per_caller, self._per_server = per_caller, per_server
         self._open: Counter[str] = Counter()
 
@@ -106,8 +105,7 @@ class _Stream:
         ]
 
     async def run(self) -> None:
-        raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in self._headers]
-        await self._call.send({"type": "http.response.start", "status": 200, "headers": raw})
+        await self._call.send({"type": "http.response.start", "status": 200, "headers": raw_headers(self._headers)})
         if self._call.method == "HEAD":
             await self._call.send({"type": "http.response.body", "body": b""})
             return

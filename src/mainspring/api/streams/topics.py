@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.globs import matches
 from mainspring.operations import cluster
+from mainspring.store.alerts import alerts
 from mainspring.store.cluster import cluster_views, registry
 from mainspring.store.figures import changes
 from mainspring.store.figures.changes import LEAD, Group, Look, ScheduleLook
@@ -23,18 +25,20 @@ from mainspring.store.postgres.connection import Connection
 
 MOST = 100  # tasks or names in one event
 MOST_SHOWN = 500  # tasks that are read for one sample, whatever the filters of all listeners
+OVERLAP = timedelta(seconds=10)  # by which a change of an alert may be seen later than it was made
 LONGEST_GAP = 30.0  # seconds without a look after which changes are not searched: `resync`
 
 
 class Wants(NamedTuple):
     """What a listener wants to hear of; listeners with equal wants get the same event."""
 
-    jobs: tuple[str, ...] = ()  # patterns; empty: all
+    jobs: tuple[str, ...] = ()  # patterns as in filters of lists; empty: all
     states: frozenset[TaskState] = frozenset()  # empty: all
-    reach: tuple[str, ...] = ()  # the patterns of its actor; empty: all
+    reach: tuple[str, ...] = ()  # the patterns of its actor, which are those of the shell; empty: all
 
     def job(self, name: str) -> bool:
-        return all(not given or any(fnmatchcase(name, one) for one in given) for given in (self.jobs, self.reach))
+        is_wanted = not self.jobs or matches(name, self.jobs)
+        return is_wanted and (not self.reach or any(fnmatchcase(name, pattern) for pattern in self.reach))
 
     def state(self, state: TaskState) -> bool:
         return not self.states or state in self.states
@@ -186,6 +190,26 @@ class Servers(_Compared):
         return marks
 
 
+class Alerts(_Named):
+    """The numbers of alerts that changed, as text."""
+
+    name = "alerts"
+
+    def __init__(self) -> None:
+        self._at: datetime | None = None
+        self._seen: dict[int, datetime] = {}
+
+    async def sample(self, conn: Connection) -> Sample:
+        now: datetime = await conn.fetchval("select mainspring.now()")
+        last, self._at = self._at, now
+        changed = await alerts.changed(conn, min(last or now, now) - OVERLAP)
+        news = [(str(id), job) for id, at, job in changed if self._seen.get(id) != at]
+        self._seen = {id: at for id, at, _ in changed}
+        if last is None or _gap(last, now) > LONGEST_GAP:
+            return Sample(now, None)
+        return Sample(now, Names(news))
+
+
 class Stats:
     """The figures of `mainspring stats`, of the jobs that each actor reaches. The first sample tells them too."""
 
@@ -203,4 +227,4 @@ class Stats:
 
 
 def make_topics() -> Iterable[Topic]:
-    return Stats(), Tasks(), Schedules(), Agents(), Servers()
+    return Stats(), Tasks(), Schedules(), Agents(), Servers(), Alerts()

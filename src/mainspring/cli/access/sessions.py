@@ -72,7 +72,7 @@ async def _console_url(client: Client) -> str:
 
     from mainspring.compose.network import is_loopback
 
-    found = [one for one in await client.call(operations.cluster.servers) if one.status == "active" and one.api_url]
+    found = [one for one in await client.every(operations.cluster.servers) if one.status == "active" and one.api_url]
     found.sort(key=lambda one: one.started_at, reverse=True)
     here = [one.api_url for one in found if one.host == gethostname()]
     elsewhere = [one.api_url for one in found if not is_loopback(urlsplit(one.api_url or "").hostname or "")]
@@ -128,7 +128,7 @@ def sessions(context: click.Context) -> None:
 @sessions.operation("list", "mainspring sessions list")
 async def list_sessions(client: Client) -> None:
     """Show the sessions of the console that are open."""
-    found = await client.call(operations.access.list_sessions)
+    found = await client.every(operations.access.list_sessions)
     if print_if_json(found):
         return
     table(

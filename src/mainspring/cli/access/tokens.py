@@ -83,7 +83,7 @@ async def create(
 @token.operation("list", "mainspring token list")
 async def list_tokens(client: Client) -> None:
     """Show the tokens there are, without their secrets."""
-    found = await client.call(operations.access.list_tokens)
+    found = await client.every(operations.access.list_tokens)
     if print_if_json(found):
         return
     table(

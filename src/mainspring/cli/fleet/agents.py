@@ -58,7 +58,7 @@ def agents(context: click.Context) -> None:
 @agents.operation("list", "mainspring agents list", "mainspring agents list --json | jq '.[].name'")
 async def list_agents(client: Client) -> None:
     """Show the connected agents, and those that left or were lost within the hour; `show` has all about one."""
-    found = await client.call(operations.fleet.listing)
+    found = await client.every(operations.fleet.listing)
     if print_if_json(found):
         return
     table(
@@ -149,7 +149,7 @@ async def strategy(client: Client, name: str | None) -> None:
         from mainspring.model.placement.define_placement import check_strategy
 
         check_strategy(name, field="strategy")
-        await client.call(operations.settings.edit, placement=name)
+        await client.call(operations.settings.edit, {"placement": name})
     chosen = name or (await client.call(operations.settings.show)).placement or client.settings.placement
     if not print_if_json({"strategy": chosen}):
         click.echo(chosen)

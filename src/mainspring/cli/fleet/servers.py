@@ -64,7 +64,7 @@ def servers(context: click.Context, everything: bool) -> None:
 
 @with_client
 async def _list_servers(client: Client, everything: bool) -> None:
-    found = await client.call(operations.cluster.servers, everything=everything)
+    found = await client.every(operations.cluster.servers, everything=everything)
     if print_if_json(found):
         return
     table(

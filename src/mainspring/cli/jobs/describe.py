@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from shlex import join
 from typing import Any
 
-from mainspring.cli.render import pick
+from mainspring.cli.render import cell, pick
 from mainspring.model.limits import limits, process_limits
-from mainspring.model.tasks.jobs import Command, Definition, Http, Run, kind_of
+from mainspring.model.schedules.story import span
+from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run, kind_of
 from mainspring.model.tasks.retry import DEFAULT_RETRIES
+from mainspring.operations.holds import HoldView
 from mainspring.operations.jobs import JobView
+from mainspring.store.figures.last_ended import LastEnded
 
 _KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
 
@@ -24,16 +28,51 @@ def job_fields(view: JobView) -> dict[str, Any]:
         "description": definition.description,
         "retries": _retries(definition),
         "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
+        "stalls after": None if definition.stalls_after is None else f"{definition.stalls_after:g} s without a sign",
         "grace": f"{definition.grace:g} s",
         **pick(definition, "delivery", "priority"),
+        "max queued": definition.max_queued,
+        "expires": None if definition.expires is None else f"{definition.expires:g} s after its time",
         "requires": definition.requires or None,
         "needs": placement.needs or None,
         "prefer": placement.prefer or None,
         "sticky": placement.sticky,
         "placement": placement.strategy,
         "broadcast": "every agent that matches" if placement.broadcast else None,
+        "keep succeeded": _keep(definition.keep_succeeded),
+        "keep failed": _keep(definition.keep_failed),
         **{name.replace("_", " "): words for name, words in limits.in_words(definition.gate).items()},
+        "last ended": last_ended(view.last_ended),
+        "held": held(view.held),
     }
+
+
+def _keep(seconds: float | None) -> str | None:
+    return None if seconds is None else span(timedelta(seconds=seconds))
+
+
+def held_by(hold: HoldView | None) -> str | None:
+    """In a list."""
+    return None if hold is None else "released" if hold.released_at is not None else f"by {hold.by}"
+
+
+def held(hold: HoldView | None) -> str | None:
+    """Who holds it, since when and why."""
+    if hold is None:
+        return None
+    if hold.released_at is not None:
+        return f"released; what waited is let go until {cell(hold.spread_until)}"
+    plan_times = "; plan times are skipped" if hold.skip else ""
+    return f"by {hold.by} since {cell(hold.since)}{f': {hold.note}' if hold.note else ''}{plan_times}"
+
+
+def last_ended(last: LastEnded | None) -> str | None:
+    """How the tasks of a job ended last: 2 succeeded, 1 failed at 14:05."""
+    if last is None:
+        return None
+    at = last.at.astimezone()
+    when = at.strftime("%H:%M" if at.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
+    return f"{', '.join(f'{tasks:,} {state}' for state, tasks in last.outcomes.items())} at {when}"
 
 
 def what_runs(run: Run) -> str:
@@ -50,8 +89,12 @@ def what_runs(run: Run) -> str:
 def _run_fields(run: Run) -> dict[str, Any]:
     if isinstance(run, Http):
         return _http_fields(run)
-    if not isinstance(run, Command):
-        return {}
+    if isinstance(run, Python):
+        return {
+            "chunk": None
+            if run.chunk is None
+            else f"up to {run.chunk} tasks in one call, after {run.chunk_wait:g} s at the latest"
+        }
     return {
         "shell": run.shell or None,
         "python": run.python or None,

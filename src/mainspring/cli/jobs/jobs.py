@@ -1,4 +1,4 @@
-"""`mainspring job list | show | create | delete`
+"""`mainspring job list | show | create | delete`; cli/jobs/holds.py has `hold` and `release`.
 
 Next: operations/jobs.py
 """
@@ -38,6 +38,14 @@ _limit_options = with_options(
 )
 
 
+_keep_options = with_options(
+    click.option(
+        "--keep-succeeded", metavar="DURATION", help="Keep its succeeded, cancelled and skipped tasks so long; 0: not."
+    ),
+    click.option("--keep-failed", metavar="DURATION", help="Keep its failed, timed-out and lost tasks so long."),
+)
+
+
 @click.group(cls=Group)
 def job() -> None:
     """See and define what can be run."""
@@ -46,21 +54,24 @@ def job() -> None:
 @job.operation("list", "mainspring job list", "mainspring job list --json | jq '.[].name'")
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
-    from mainspring.cli.jobs.describe import what_runs
+    from mainspring.cli.jobs.describe import held_by, last_ended, what_runs
     from mainspring.model.tasks.jobs import kind_of
 
     found = await client.every(operations.jobs.listing)
     if print_if_json(found):
         return
     table(
-        ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
+        ["NAME", "KIND", "RUNS", "LIVE", "LAST ENDED", "DESCRIPTION", "HELD"],
         [
-            [view.name, kind_of(job.run), what_runs(job.run), view.live, job.description]
+            [
+                *(view.name, kind_of(job.run), what_runs(job.run), view.live),
+                *(last_ended(view.last_ended), job.description, held_by(view.held)),
+            ]
             for view in found
             for job in (view.definition,)
         ],
         empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
-        room=Room(cut=("NAME", "RUNS", "DESCRIPTION"), drop=("DESCRIPTION", "KIND")),
+        room=Room(cut=("NAME", "RUNS", "HELD", "DESCRIPTION"), drop=("DESCRIPTION", "KIND", "LAST ENDED")),
     )
 
 
@@ -105,6 +116,7 @@ async def show_job(client: Client, name: str, reveal: bool) -> None:
     "--warm", multiple=True, metavar="MODULE", help="With --python: import this ahead of its time; repeatable."
 )
 @click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
+@click.option("--stalls-after", metavar="DURATION", help="Stop a run without output or progress for this long.")
 @click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
 @click.option(
     "--retries", type=Whole(), metavar="N", help="Further attempts after a failed one; of a command 0, with --http 3."
@@ -128,6 +140,9 @@ async def show_job(client: Client, name: str, reveal: bool) -> None:
 @click.option("--sticky", metavar="ARGUMENT", help="Tasks with the same value of it go to the same agent.")
 @click.option("--placement", metavar="HOW", help="round_robin, least_tasks, resources or capability.")
 @_limit_options
+@click.option("--max-queued", type=Whole(), metavar="N", help="Refuse submissions while so many of its tasks wait.")
+@click.option("--expires", metavar="DURATION", help="Skip a task that has not started so long after its time.")
+@_keep_options
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
 async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replace: bool, **policies: Any) -> None:

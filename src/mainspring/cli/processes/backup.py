@@ -90,7 +90,8 @@ async def db() -> None:
     import asyncio
 
     from mainspring.cli.runtime import StopSignals
-    from mainspring.compose.local import data_directory, load
+    from mainspring.compose.stores import data_directory
+    from mainspring.config import load
     from mainspring.store.embedded.server import Embedded
 
     settings = load(shared().overrides())
@@ -119,7 +120,8 @@ async def db() -> None:
 @asynccontextmanager
 async def _opened(file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
     """The database, and programs of its version that can read `file`."""
-    from mainspring.compose.local import data_directory, load, open_database
+    from mainspring.compose.stores import data_directory, open_database
+    from mainspring.config import load
     from mainspring.store.maintenance.backup import programs_of
 
     settings = load(shared().overrides())

@@ -194,7 +194,7 @@ def _listening(settings: Settings, overrides: dict[str, Any], *, without_tls: bo
 async def console_link(database: Database, url: str, settings: Settings) -> str:
     """The link that opens the console, once. In an embedded PostgreSQL's directory is a token for programs, too."""
     from mainspring.compose.admin_token import ensure_admin_token
-    from mainspring.compose.local import data_directory
+    from mainspring.compose.stores import data_directory
     from mainspring.operations.access import create_login
     from mainspring.operations.actors import this_user
 

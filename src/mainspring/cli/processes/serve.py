@@ -61,6 +61,7 @@ def api(without_tls: bool, **given: Any) -> None:
     "mainspring agent --server wss://10.0.0.1:7070 --token-file token",
     "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
     "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://127.0.0.1:7070 --app shop:app",
+    "mainspring agent --server wss://10.0.0.1:7070 --token-file token --exit-when-idle 5m",
 )
 @click.option("--server", metavar="URL[,URL…]", help="Servers to connect to; one at a time.")
 @click.option("--token-file", metavar="FILE", help="Holds what `mainspring token create` printed; -: standard input.")
@@ -68,6 +69,7 @@ def api(without_tls: bool, **given: Any) -> None:
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
 @click.option("--without-tls", is_flag=True, help="Connect to other machines in plain text.")
+@click.option("--exit-when-idle", metavar="DURATION", help="End, with 0, once it has held no task for so long.")
 @agent_options
 def agent(app: str | None, without_tls: bool, **given: Any) -> None:
     """Run tasks for servers on other machines.
@@ -84,8 +86,9 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
     """Run until a signal; then agents connect to another server."""
     from mainspring.cli.runtime import StopSignals, settle_memory
     from mainspring.compose.admin_token import ensure_admin_token
-    from mainspring.compose.local import data_directory, load, open_database, register
     from mainspring.compose.network import running_server
+    from mainspring.compose.stores import data_directory, open_database, register
+    from mainspring.config import load
 
     signals = StopSignals()
     settings = load(overrides) if app is None else app.settings(**overrides)
@@ -123,8 +126,9 @@ Ctrl-C stops; agents and what they run go on with another server.
 async def _serve_api(_app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
     """Run until a signal. A shared PostgreSQL is left as it is: servers and `mainspring migrate` change its schema."""
     from mainspring.cli.runtime import StopSignals, settle_memory
-    from mainspring.compose.local import load, open_database
     from mainspring.compose.network import serving_api
+    from mainspring.compose.stores import open_database
+    from mainspring.config import load
 
     signals = StopSignals()
     settings = load(overrides)
@@ -144,8 +148,8 @@ async def _serve_api(_app: App | None, overrides: dict[str, Any], *, without_tls
 async def _run_agent(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
     """Run until a signal, then drain."""
     from mainspring.cli.runtime import StopSignals, settle_memory
-    from mainspring.compose.local import load
     from mainspring.compose.network import RemoteAgent
+    from mainspring.config import load
 
     signals = StopSignals()
     settings = load(overrides) if app is None else app.settings(**overrides)
@@ -164,5 +168,5 @@ async def _run_agent(app: App | None, overrides: dict[str, Any], *, without_tls:
             print_if_json({"agent": name, "slots": settings.slots, "session": session})
             note(f"agent {name} is connected, {settings.slots} slots; Ctrl-C stops")
             await running.until(signals.asked)
-            note("stopping")
+            note("stopping" if signals.asked.is_set() else f"idle for {settings.exit_when_idle:g} s; stopping")
     note("stopped")

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @run_async
 async def migrate(only_plan: bool) -> None:
     """Bring the database's schema up to date."""
-    from mainspring.compose.local import load, open_database
+    from mainspring.compose.stores import open_database
+    from mainspring.config import load
     from mainspring.store.postgres import migrate as migrations
 
     async with open_database(load(shared().overrides()), prepare=False) as database:

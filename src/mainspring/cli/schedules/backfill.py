@@ -80,9 +80,9 @@ async def backfill(
     total, already, to_run = plan.total or 0, plan.already or 0, plan.to_run or 0
     note(
         f"{counted(total, 'run')} in the range: {already:,} {'has' if already == 1 else 'have'} a task already, "
-        f"{to_run:,} to run"
+        f"{to_run:,} to run" + (f", of them {plan.skipped:,} that were skipped by hand" if plan.skipped else "")
     )
-    counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run")}
+    counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run", "skipped")}
     if dry_run:
         if not print_if_json(counts | {"first": plan.first, "last": plan.last}) and to_run:
             note(f"from {plan.first} to {plan.last}; run it without --dry-run")

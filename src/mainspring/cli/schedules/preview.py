@@ -73,7 +73,7 @@ def _row(fire: PreviewFire) -> list[str | None]:
 
 def _parsed(expression: tuple[str, ...], zone: ZoneInfo) -> tuple[str, str]:
     """The kind, and the expression as a schedule holds it."""
-    from mainspring.model.schedules import phrases
+    from mainspring.model.schedules.expressions import phrases
 
     try:
         return phrases.parse(" ".join(expression), zone=zone)

@@ -19,6 +19,7 @@ from mainspring.cli.schedules.backfill import backfill
 from mainspring.cli.schedules.calendar import calendar
 from mainspring.cli.schedules.forecast import forecast
 from mainspring.cli.schedules.preview import preview
+from mainspring.cli.schedules.skips import skip, unskip
 from mainspring.cli.schedules.story import check, explain
 from mainspring.cli.schedules.view import list_schedules, show
 
@@ -55,10 +56,18 @@ _schedule_options = with_options(
     click.option("--window", metavar="DURATION", help="How far back `all` goes; 1d. With 0 only the last runs."),
     click.option("--max-per-tick", type=Whole(), metavar="N", help="Late tasks in a second; 100."),
     click.option("--misfire-after", metavar="DURATION", help="Later than this is skipped."),
+    click.option("--expires", metavar="DURATION", help="Skip a task that has not started so long after its time."),
+    click.option("--when-full", metavar="HOW", help="While max_queued tasks of the job wait: plan (default) or skip."),
     click.option(
         "--overlap",
         metavar="HOW",
         help="allow (default), skip, queue, queue_all, cancel_running, terminate_running.",
+    ),
+    click.option("--after", metavar="NAME", help="Wait until that schedule's same or latest plan time has succeeded."),
+    click.option("--first", metavar="WHICH", help="When it is made: wait for the next plan time, or run the latest."),
+    click.option("--slo", metavar="SLO", help="lateness=2s,target=0.999,window=30d; the last two may be left out."),
+    click.option(
+        "--ping-url", metavar="URL", help="Fetched at each start (URL/start), success and failure (URL/fail)."
     ),
     click.option(
         "--restart-delay", metavar="DURATION", help="Of a daemon that ended; doubled while lives are short; 1s."
@@ -77,13 +86,17 @@ def schedule() -> None:
     """Say when jobs run, and see the outcome of each plan time."""
 
 
-for command in (list_schedules, show, preview, forecast, explain, check, backfill, calendar):
+for command in (list_schedules, show, preview, forecast, explain, check, skip, unskip, backfill, calendar):
     schedule.add_command(command)
 
 
 def _given(options: dict[str, Any]) -> Any:
     """The options that were given, as `define_schedule` takes them."""
     given = {_PLURAL.get(name, name): value for name, value in options.items() if value not in (None, ())}
+    if "slo" in given:
+        from mainspring.model.watch.slo import from_text
+
+        given["slo"] = from_text(given["slo"])
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 

@@ -18,10 +18,21 @@ from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, on_terminal, pick, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.operations.planning.schedule_views import FireView, ScheduleDetail, ScheduleView
+    from mainspring.operations.planning.schedule_views import FireView, ScheduleDetail, ScheduleView, SkipView
+    from mainspring.store.followed.slo import SloState
 
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
-_DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
+_DURATIONS = {
+    "jitter",
+    "delay",
+    "window",
+    "misfire_after",
+    "expires",
+    "restart_delay",
+    "max_restart_delay",
+    "stable",
+    "ready",
+}
 _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
 
 
@@ -102,14 +113,32 @@ def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
         "cron": view.expression if view.kind == "cron" else None,
         **pick(view, "timezone", "state", "problem"),
         "next": _lines(at.isoformat(sep=" ") for at in found.next),
+        "skipped": _lines(_skip(skip) for skip in view.skips),
         "last": _lines(_last(fire) for fire in found.last),
         "runs": view.runs,
         **_policies(view),
+        **({} if found.slo is None else _slo(found.slo)),
         "version": view.version,
         "made": view.created_at.isoformat(" ", "seconds"),
         "changed": view.updated_at.isoformat(" ", "seconds") if view.version > 1 else None,
         "app": view.app,
         "remark": _remark_of_one(view),
+    }
+
+
+def _slo(state: SloState) -> dict[str, str]:
+    if state.compliance is None or state.budget_left is None:
+        return {"compliance": "no plan time was counted in the window yet"}
+    bad = f"{state.bad} of {state.good + state.bad} plan times late or missed"
+    rates = ", ".join(
+        f"{rate.short_rate:g} and {rate.long_rate:g} × over {age(rate.short)} and {age(rate.long)}"
+        f"{' (burning)' if rate.is_burning else ''}"
+        for rate in state.burn_rates
+    )
+    return {
+        "compliance": f"{state.compliance:.4%}, {bad}",
+        "error budget": f"{state.budget_left:.1%} left",
+        "burn rate": rates,
     }
 
 
@@ -124,11 +153,17 @@ def _lines(values: Iterable[str]) -> str | None:
     return ("\n" if on_terminal() else ", ").join(values) or None
 
 
+def _skip(skip: SkipView) -> str:
+    when = skip.start.isoformat(sep=" ") if skip.start == skip.until else f"until {skip.until.isoformat(sep=' ')}"
+    return f"{when} by {skip.by}" + (f": {skip.note}" if skip.note else "")
+
+
 def _last(fire: FireView) -> str:
     at = fire.plan_time.isoformat(" ", "milliseconds" if fire.plan_time.microsecond else "seconds")
     scope = f" [{fire.scope}]" if fire.scope else ""
     if fire.task_id is None:
-        return f"{at}{scope} skipped ({fire.reason})"
+        why = f"by {fire.skipped_by}" if fire.skipped_by else f"({fire.reason})"
+        return f"{at}{scope} skipped {why}"
     by = {"manual": ", run by hand", "backfill": ", backfilled"}.get(fire.origin, "")
     return f"{at}{scope} task {fire.task_id} {fire.state or 'is not kept any longer'}{by}"
 
@@ -151,6 +186,9 @@ def _policy(name: str, value: Any, view: ScheduleView) -> Any:
 
     if name in _DURATIONS:
         return span(timedelta(seconds=value))
+    if name == "slo":
+        lateness, window = (span(timedelta(seconds=length)) for length in (value.lateness, value.window))
+        return f"{value.target:.6g} of starts within {lateness}, over {window}"
     if isinstance(value, datetime):
         from mainspring.model.words.zones import zone_or_utc
 

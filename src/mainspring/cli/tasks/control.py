@@ -1,6 +1,6 @@
-"""`mainspring task cancel | kill | pause | resume | restart | retry | edit`
+"""`mainspring task cancel | kill | skip | pause | resume | restart | retry | edit`
 
-`cancel`, `kill` and `retry` take numbers, or the filters of `task list` for all tasks that match.
+`cancel`, `kill`, `skip` and `retry` take numbers, or the filters of `task list` for all tasks that match.
 Next: operations/tasks.py
 """
 
@@ -23,6 +23,10 @@ from mainspring.errors import MainspringError
 _COMMANDS = {
     "cancel": ("End tasks: at once if no agent has them, else by a request to their agent.", "stop requested"),
     "kill": ("End tasks as `cancel` does, without the grace to end by themselves.", "kill requested"),
+    "skip": (
+        "End tasks as skipped that have not started; one that its agent has is asked back first. `cancel` ends others.",
+        "asked back; skipped unless it starts first",
+    ),
     "pause": (
         "Suspend running commands until `resume`. They keep their slots; their timeouts are suspended too.",
         "pause requested",
@@ -36,13 +40,15 @@ _COMMANDS = {
 }
 
 
-_ON_ALL = ("cancel", "kill", "retry")
+_ON_ALL = ("cancel", "kill", "skip", "retry")
+_AT_ONCE = ("cancelled", "skipped")  # told in place of the outcome
 
 
-async def _act_on(client: Client, name: str, outcome: str, ids: Sequence[int]) -> None:
+async def _act_on(client: Client, name: str, outcome: str, ids: Sequence[int], **how: Any) -> None:
     """Act on every task; an error of one is reported and does not stop the others."""
     act: Any = operations.tasks.cancel if name == "kill" else getattr(operations.tasks, name)
-    how = {"kill": True} if name == "kill" else {}
+    if name == "kill":
+        how["kill"] = True
     status = 0
     done = []
     for id in ids:
@@ -52,7 +58,9 @@ async def _act_on(client: Client, name: str, outcome: str, ids: Sequence[int]) -
             code = report(error, as_json=shared().json)
             status = status or code
         else:
-            told = "cancelled" if view.state == "cancelled" else outcome
+            told = view.state if view.state in _AT_ONCE else outcome
+            if children := getattr(view, "children", 0):
+                told = f"{told}, with {children:,} that wait for it again"
             done.append({"id": id, "outcome": told})
             if not shared().json:
                 click.echo(f"{id}\t{told}")
@@ -61,7 +69,7 @@ async def _act_on(client: Client, name: str, outcome: str, ids: Sequence[int]) -
         click.get_current_context().exit(status)
 
 
-async def _act_on_all(client: Client, name: Any, filters: dict[str, Any], *, yes: bool) -> None:
+async def _act_on_all(client: Client, name: Any, filters: dict[str, Any], note: str | None, *, yes: bool) -> None:
     """Act on all tasks that match, step by step, once the user has agreed."""
     from mainspring.operations.requests.task_filters import TaskFilter
 
@@ -74,7 +82,7 @@ async def _act_on_all(client: Client, name: Any, filters: dict[str, Any], *, yes
         click.confirm(f"{number} tasks match; {name} those that can be?", abort=True, err=True)
     done, skipped, cursor = 0, 0, None
     while True:
-        step = await client.call(operations.tasks.act, name, filter, cursor=cursor)
+        step = await client.call(operations.tasks.act, name, filter, note=note, cursor=cursor)
         done, skipped, cursor = done + step.done, skipped + len(step.skipped), step.next
         if cursor is None:
             break
@@ -100,14 +108,22 @@ def _command_for_all(name: str, help: str, outcome: str) -> click.Command:
     @filter_options
     @click.option("--yes", is_flag=True, help="With filters: do not ask.")
     async def run(client: Client, /, ids: tuple[int, ...], yes: bool, **options: Any) -> None:
+        how = {each: value for each in ("note", "with_children") if (value := options.pop(each, None))}
         filters = given_filters(options)
         if bool(ids) == bool(filters):
             raise click.UsageError("give the numbers of tasks, or filters: one of the two", click.get_current_context())
         if ids:
-            await _act_on(client, name, outcome, ids)
+            await _act_on(client, name, outcome, ids, **how)
+        elif "with_children" in how:
+            raise click.UsageError("--with-children goes with numbers", click.get_current_context())
         else:
-            await _act_on_all(client, name, filters, yes=yes)
+            await _act_on_all(client, name, filters, how.get("note"), yes=yes)
 
+    if name == "retry":
+        help_text = "Also what was skipped or failed because of them; it waits for them again."
+        run.params.append(click.Option(["--with-children"], is_flag=True, help=help_text))
+    if name == "skip":
+        run.params.append(click.Option(["--note"], metavar="TEXT", help="Why; it is the error of the tasks."))
     run.help = f"{help} With filters in place of numbers: all tasks that match."
     return run
 

@@ -36,8 +36,9 @@ from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
-    from mainspring.operations.parts.task_views import TaskSummary
-    from mainspring.store.search.task_views import TaskView
+    from mainspring.store.flows.parents import Graph
+    from mainspring.store.search.search import Count
+    from mainspring.store.search.task_views import TaskSummary, TaskView
 
 MAX_LIMIT = 500
 PATIENCE = 5.0  # seconds that `task list` goes on searching for a full page
@@ -60,6 +61,8 @@ for command in (logs, *control_commands):
     "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
     "mainspring task submit report --run-at '2026-11-15 09:00' --tz Europe/Paris",
     "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
+    "mainspring task submit clean-up --after 17 --on-parent-failure run",
+    "mainspring task submit load --batch 17",
     "mainspring task submit --from tasks.ndjson --key load-7",
 )
 @click.argument("job", required=False)
@@ -70,10 +73,21 @@ for command in (logs, *control_commands):
 @click.option("--tz", metavar="ZONE", help="IANA timezone of a --run-at without an offset.")
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--key", help="A second submission with the same key gives the first task, for a day.")
+@click.option("--if-exists", type=click.Choice(["return", "reject"]), help="With --key, where it is taken; return.")
 @click.option("--concurrency-key", metavar="TEXT", help="Tasks with the same key run one at a time.")
+@click.option("--tag", "tags", multiple=True, metavar="WORD", help="To find it by, and for rules; repeatable.")
+@click.option("--expires", metavar="DURATION", help="Skip it if it has not started so long after its time.")
+@click.option("--run-timeout", metavar="DURATION", help="Stop a run after this long, in place of the job's timeout.")
+@click.option("--retries", type=Whole(0, 1000), metavar="N", help="In place of the job's.")
 @click.option(
     "--after", type=task_id, metavar="ID", multiple=True, help="Wait until this task has succeeded; repeatable."
 )
+@click.option(
+    "--on-parent-failure",
+    type=click.Choice(["skip", "run", "fail"]),
+    help="With --after, if such a task does not succeed; skip.",
+)
+@click.option("--batch", type=task_id, metavar="ID", help="Count it in this batch.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
 @click.option("--from", "file", metavar="FILE", help='One task per line, such as {"job": "backup"}; - is stdin.')
@@ -192,17 +206,27 @@ async def show(client: Client, id: int) -> None:
         return
     fields(
         {
-            **pick(view, "id", "job", "state", "priority", "key", "concurrency_key"),
+            **pick(view, "id", "job", "state"),
+            "priority": view.priority if view.rule is None else f"{view.priority}, by rule {view.rule!r}",
+            **pick(view, "key", "concurrency_key"),
+            "tags": ", ".join(view.tags) or None,
+            "counts as": None if view.counts_as == view.priority else view.counts_as,
             "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
             "broadcast": view.parent,
+            **pick(view, "batch", "callback_of"),
             **pick(view, "agent", "only_on", "schedule", "plan_time", "scope"),
             "due": view.run_at,
+            "expires": view.expires_at,
             "submitted": view.created_at,
+            "submitted by": view.submitter,
+            "timeout": None if view.timeout is None else f"{view.timeout:g} s, given with it",
+            "retries": None if view.retries is None else f"{view.retries}, given with it",
             "started": view.started_at,
             "ended": view.finished_at,
             "late": None if view.lateness_ms is None else f"{view.lateness_ms:.1f} ms",
             "armed": None if view.armed_ahead is None else armed(view.armed_ahead).removeprefix("armed "),
             "waits for": view.waiting_for or None,
+            "if one fails": view.on_parent_failure,
             "waits": view.waits and view.waits.reason,
             **pick(view, "args", "progress", "checkpoint", "result", "error"),
         }
@@ -218,6 +242,9 @@ async def show(client: Client, id: int) -> None:
             ],
             room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
         )
+        _note_rest(len(view.attempts), view.attempt_count, "the last", "attempts")
+    if view.graph is not None:
+        _show_graph(view.graph)
     if view.children:
         click.echo()
         table(
@@ -228,6 +255,24 @@ async def show(client: Client, id: int) -> None:
             ],
             room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
         )
+        _note_rest(len(view.children), view.child_count, "the first", "runs")
+
+
+def _note_rest(listed: int, count: Count, which: str, what: str) -> None:
+    if count.count > listed:
+        note(f"{which} {listed} of {count.count:,}{'' if count.is_exact else ' or more'} {what}")
+
+
+def _show_graph(graph: Graph) -> None:
+    rows = [
+        *(["after", one.id, one.job, one.state, one.error_code] for one in graph.parents),
+        *(["before", one.id, one.job, one.state, one.error_code] for one in graph.children),
+    ]
+    click.echo()
+    table(["RUNS", "TASK", "JOB", "STATE", "ERROR"], rows, room=Room(cut=("JOB", "ERROR")))
+    left = graph.parents_count + graph.children_count - len(rows)
+    if left:
+        note(f"and {left:,} more")
 
 
 @task.operation("wait", "mainspring task wait 17 --timeout 10m && echo done")

@@ -1,7 +1,8 @@
 """Masking: definitions and JSON with the values hidden that look like secrets.
 
 Hidden are the values of headers, variables and arguments whose names look like a secret's, credentials in URLs, and
-values in texts such as `PGPASSWORD=…`. A reference `{"$secret": NAME}` stays: it names a secret and does not hold it.
+values in texts such as `PGPASSWORD=…`, and what looks like a credential in the addresses that are called with nothing
+else to show for it. A reference `{"$secret": NAME}` stays: it names a secret and does not hold it.
 A secret under a name that says nothing is not recognised; a reference is safe in any case.
 Next: store/access/audit.py
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +27,11 @@ _SECRET = re.compile(rf"{_NAMES}|key|pass$", re.IGNORECASE)  # names of headers 
 _SECRET_ARGUMENT = re.compile(rf"{_NAMES}|api_?key|private_?key", re.IGNORECASE)  # `key` alone names no secret there
 
 _MEMBERS = {"headers": _SECRET, "env": _SECRET, "environment": _SECRET, "args": _SECRET_ARGUMENT}
+
+# An address that is a credential as a whole: whoever knows it can call it.
+_ADDRESSES = {"ping_url", "heartbeat_url"}
+# A part of a path that is more likely a credential than a word.
+_TOKEN = re.compile(r"(?=.*[0-9])[A-Za-z0-9_-]{16,}|[A-Za-z0-9_-]{32,}")
 
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 _BARE_USER = re.compile(r"(https?://)[^\s/:@]+@", re.IGNORECASE)  # a token without a name
@@ -70,6 +77,8 @@ def _member(name: Any, value: Any, names: re.Pattern[str] | None) -> Any:
     if names is not None and isinstance(name, str) and names.search(name) and value not in (None, "", True, False):
         is_reference = isinstance(value, dict) and value.keys() == {"$secret"}
         return value if is_reference else MASK
+    if isinstance(value, str) and name in _ADDRESSES:
+        return masked_url(value)
     return _masked(value, _MEMBERS.get(name) if isinstance(name, str) and isinstance(value, dict) else names)
 
 
@@ -81,6 +90,36 @@ def _text(text: str) -> str:
     return text if found == text else found
 
 
+def masked_url(url: str) -> str:
+    """Without credentials: the user, values of the query, what looks like a token in the path."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # written by SQL
+        return MASK
+    user, at, host = parts.netloc.rpartition("@")
+    path = "/".join(MASK if _TOKEN.fullmatch(part) else part for part in parts.path.split("/"))
+    query = re.sub(r"=[^&]*", f"={MASK}", parts.query) if "=" in parts.query else MASK if parts.query else ""
+    found = f"{parts.scheme}://{MASK + at if user else ''}{host}{path}{'?' if query else ''}{query}"
+    return url if found == url else found
+
+
+def restored(given: Any, present: Any) -> Any:
+    """What was read with secrets masked, and is written back: each hidden value is what it is at present."""
+    return _restored(given, present, masked(present))
+
+
+def _restored(given: Any, present: Any, shown: Any) -> Any:
+    if given == shown:
+        return present
+    if isinstance(given, dict) and isinstance(present, dict):
+        return {
+            name: _restored(one, present[name], shown[name]) if name in present else one for name, one in given.items()
+        }
+    if isinstance(given, list) and isinstance(present, list) and len(given) == len(present):
+        return [_restored(*each) for each in zip(given, present, shown, strict=True)]
+    return given
+
+
 def check_unmasked(value: object) -> None:
     """Refuse a definition that was read with its secrets masked, and is written back."""
     if (path := next(_masks(value), None)) is not None:
@@ -89,7 +128,8 @@ def check_unmasked(value: object) -> None:
 
 def _masks(value: Any, path: str = "") -> Iterator[str]:
     if isinstance(value, str):
-        if value == MASK or f":{MASK}@" in value or f"://{MASK}@" in value or f"={MASK}" in value:
+        hides = value == MASK or f":{MASK}@" in value or f"://{MASK}@" in value or f"={MASK}" in value
+        if hides or (path.rpartition(".")[2] in _ADDRESSES and MASK in value):
             yield path
     elif isinstance(value, dict):
         for name, one in value.items():

@@ -32,10 +32,19 @@ def limits_of_a_daemon(job: str) -> ValidationError:
     )
 
 
-def check_can_stay_up(job: str, kind: str, *, broadcast: bool, limited: bool = False) -> None:
+def chunks_of_a_daemon(job: str) -> ValidationError:
+    return ValidationError(
+        f"daemon: job {job!r} takes chunks of tasks, and a replica is one task that never ends; use a job without it",
+        field="daemon",
+    )
+
+
+def check_can_stay_up(job: str, kind: str, *, broadcast: bool, limited: bool = False, chunked: bool = False) -> None:
     """Refuse a job that ends by itself, or whose agents cannot be chosen one by one."""
     if limited:
         raise limits_of_a_daemon(job)
+    if chunked:
+        raise chunks_of_a_daemon(job)
     if broadcast:
         raise ValidationError(
             f"daemon: job {job!r} is a broadcast, which runs on every agent once; use a job without it", field="daemon"

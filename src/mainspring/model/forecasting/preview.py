@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 
 from msgspec import Struct
 
-from mainspring.model.schedules.cron import Cron
-from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.expressions.cron import Cron
+from mainspring.model.schedules.schedules import Kind, Schedule
+from mainspring.model.schedules.skips import Skip, covering
 from mainspring.model.schedules.timing import Timing, timing
 from mainspring.model.words.zones import change_around, offset_at
 
@@ -18,19 +19,24 @@ class PreviewFire(Struct, frozen=True):
     at: datetime  # with the offset that the timezone has then
     utc: datetime
     note: str | None = None  # about a clock change
+    skipped_by: str | None = None  # the actor, and why, where a person has skipped it
 
 
 class Preview(Struct, frozen=True):
     words: str
     fires: list[PreviewFire]
+    kind: Kind
+    expression: str  # as cron, or seconds, whatever words it was written in
+    a_day: int | None = None  # plan times in the 24 hours that follow; None: too many to count in a moment
 
 
 def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
     """The next `count` plan times strictly after an instant."""
-    return Preview(timing(schedule).words, list(islice(foreseen(schedule, after), count)))
+    found = list(islice(foreseen(schedule, after), count))
+    return Preview(timing(schedule).words, found, schedule.kind, schedule.expression)
 
 
-def foreseen(schedule: Schedule, after: datetime) -> Iterator[PreviewFire]:
+def foreseen(schedule: Schedule, after: datetime, skips: Sequence[Skip] = ()) -> Iterator[PreviewFire]:
     """All plan times strictly after an instant, each computed when it is asked for."""
     times = timing(schedule)
     before: timedelta | None = None
@@ -38,10 +44,12 @@ def foreseen(schedule: Schedule, after: datetime) -> Iterator[PreviewFire]:
     while instant is not None:
         offset = offset_at(times.zone, instant)
         notes = [_changed(before, offset), transition(times, instant)]
+        skip = covering(skips, instant)
         yield PreviewFire(
             at=instant.astimezone(timezone(offset)),
             utc=instant,
             note="; ".join(note for note in notes if note) or None,
+            skipped_by=None if skip is None else skip.who,
         )
         before, instant = offset, times.after(instant)
 

@@ -19,7 +19,7 @@ class Busiest:
     """The numbers of each job and of a second label, as they were told last. The first of them says how busy it is."""
 
     def __init__(self, most: int = JOBS) -> None:
-        self._most = most
+        self.most = most  # may change
         self._seen: dict[tuple[str, str], Numbers] = {}
         self._told: dict[tuple[str, str], Numbers] = {}
         self._named: set[str] = set()
@@ -48,7 +48,7 @@ class Busiest:
         totals: dict[str, float] = {}
         for (job, _), numbers in counted.items():
             totals[job] = totals.get(job, 0.0) + numbers[0]
-        if len(totals) <= self._most:
+        if len(totals) <= self.most:
             self._named = set(totals)
         else:
-            self._named = set(heapq.nlargest(self._most, totals, key=lambda job: (totals[job], job)))
+            self._named = set(heapq.nlargest(self.most, totals, key=lambda job: (totals[job], job)))

@@ -16,6 +16,8 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 JOBS = 200  # with a label of their own; the others share OTHER
 AGENTS = 1000  # of one server, the same
+SCHEDULES = 200  # with an SLO, the same
+RULES = 200  # of alerts, the same
 OTHER = "other"
 
 
@@ -82,12 +84,29 @@ STALE_REPORTS = _counter(
     "stale_reports_total", "Reports on attempts that no longer had their task; they changed nothing."
 )
 QUARANTINED = _counter("quarantined_total", "Tasks that failed because their agents died too often.")
+BATCHES_ENDED = _counter("batches_ended_total", "Batches that this server has ended.")
+BATCH_CALLBACKS = _counter("batch_callbacks_total", "Callbacks of batches that this server has enqueued.")
+
+QUEUE_FULL = _counter(
+    "queue_full_total", "Submissions that this process saw refused because too many tasks waited.", "job"
+)
+EXPIRED = _counter("tasks_expired_total", "Tasks that this server has skipped because their start deadline had passed.")
 
 # ── planning ────────────────────────────────────────────────────────────────────────────────────
 
 PLANNER_SCAN = _histogram("planner_scan_duration_seconds", "One step of the planner, from the query to its commit.")
 SCHEDULES_SCANNED = _counter("planner_schedules_scanned_total", "Schedules that the planner has read.")
 FIRES = _counter("fires_total", "Plan times that were decided: planned, or why there is no task.", "decision")
+SLO_EVENTS = _counter(
+    "slo_events_total",
+    "Plan times of schedules with an SLO that this server counted as leader; not good: late, or missed.",
+    "schedule", "good",
+)  # fmt: skip
+PINGS = _counter(
+    "pings_total",
+    "Signs of life that this server sent as leader: the heartbeat, and starts, successes and failures of schedules.",
+    "event", "result",
+)  # fmt: skip
 PLAN_LAG = _gauge("plan_lag_seconds", "How late the planner was at most in the last minute, behind a plan time.")
 
 # ── from a pending task to its agent ────────────────────────────────────────────────────────────
@@ -95,6 +114,7 @@ PLAN_LAG = _gauge("plan_lag_seconds", "How late the planner was at most in the l
 CLAIMS = _counter(
     "claims_total", "Statements that claim tasks: found some, empty, or failed (the answer did not come).", "result"
 )
+TASKS_AGED = _counter("tasks_aged_total", "Tasks that were claimed before more important ones, because of their age.")
 CLAIM_DURATION = _histogram("claim_duration_seconds", "Statements that claim tasks.")
 TASKS_DISPATCHED = _counter("tasks_dispatched_total", "Attempts sent to agents.")
 DISPATCHES = _counter(
@@ -155,12 +175,18 @@ CLUSTER_QUEUE_TASKS = _gauge("cluster_queue_tasks", "Due tasks that no agent hol
 CLUSTER_QUEUE_OLDEST = _gauge("cluster_queue_oldest_seconds", "How long the oldest of them has been due.", "job")
 CLUSTER_WAITING = _gauge(
     "cluster_waiting_tasks",
-    "Due tasks that no agent holds, by the code of what they wait for; limit: a limit of their job; "
+    "Due tasks that no agent holds, by the code of what they wait for; limit: a limit of their job; held; "
     "dispatching: an agent can take them. At most 1,000 are counted for each pool.",
     "code",
 )
 CLUSTER_CREATED = _counter("cluster_tasks_created_total", "Tasks ever created, by the sequence of their ids.")
 CLUSTER_SLOTS = _gauge("cluster_slots", "Slots of all agents: busy or free.", "state")
+CLUSTER_WANTED = _gauge(
+    "cluster_wanted_slots",
+    "Slots that all work asks for, now and within five minutes: what is due is to start within 30 seconds.",
+)
+ALERTS = _gauge("alerts", "Alerts of each rule that are pending, and those that fire.", "rule", "state")
+CLUSTER_HELD = _gauge("cluster_held", "Holds in force: how many jobs are held (job), 1 if everything is (all).", "kind")
 CLUSTER_UNOWNED = _gauge("cluster_segments_unowned", "Segments that no living server owns.")
 
 # ── this process ────────────────────────────────────────────────────────────────────────────────

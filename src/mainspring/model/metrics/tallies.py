@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mainspring.model.figures.buckets import LATENESS
 from mainspring.model.messages import Armed
 from mainspring.model.metrics.histogram import COARSE, SHORT, Histogram
-from mainspring.model.metrics.metrics import OTHER
+from mainspring.model.metrics.metrics import JOBS, OTHER
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 
 MINUTE = 60.0
@@ -90,6 +90,7 @@ class PlannerTally:
 class DispatchTally:
     claims: Counter[str] = field(default_factory=lambda: _counts("found", "empty", "failed"))
     claim_seconds: Histogram = field(default_factory=_short)
+    aged: int = 0  # tasks
 
     def claimed(self, tasks: int, seconds: float) -> None:
         self.claims["found" if tasks else "empty"] += 1
@@ -136,6 +137,12 @@ class ClusterTally:
 
 
 @dataclass(slots=True)
+class BatchTally:
+    ended: int = 0
+    callbacks: int = 0
+
+
+@dataclass(slots=True)
 class ChoreTally:
     runs: int = 0
     rows: int = 0
@@ -149,6 +156,7 @@ class StoreTally:
     def __init__(self) -> None:
         self.statements: dict[str, Histogram] = {}
         self.errors: Counter[str] = Counter()
+        self.queue_full: Counter[str] = Counter()  # by job
 
     def ran(self, statement: str, seconds: float) -> None:
         histogram = self.statements.get(statement)
@@ -157,6 +165,9 @@ class StoreTally:
                 statement = OTHER
             histogram = self.statements.setdefault(statement, Histogram(COARSE))
         histogram.add(seconds)
+
+    def refused_by_queue(self, job: str) -> None:
+        self.queue_full[job if job in self.queue_full or len(self.queue_full) < JOBS else OTHER] += 1
 
     def failed(self, code: str) -> None:
         self.errors[code if code in self.errors or len(self.errors) < CODES else OTHER] += 1

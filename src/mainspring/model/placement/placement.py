@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from mainspring.model.tasks.jobs import Definition, Placement
+from mainspring.model.tasks.jobs import Definition, Placement, Python
 
 DEFAULT_STRATEGY = "round_robin"
 RESERVED = "@"  # no label begins with it
@@ -27,6 +27,11 @@ class Requirements(Struct, frozen=True):
 
     labels: dict[str, str] = {}
     placement: Placement = Placement()
+    chunk: int = 1  # tasks that share a slot of an agent
+
+    def slots_for(self, tasks: int) -> int:
+        """How many slots of an agent so many tasks take."""
+        return -(-tasks // self.chunk)
 
     @property
     def is_plain(self) -> bool:
@@ -36,12 +41,16 @@ class Requirements(Struct, frozen=True):
 
 
 def requirements_of(definition: Definition) -> Requirements:
-    return Requirements(definition.requires, definition.placement)
+    run = definition.run
+    chunk = run.chunk if isinstance(run, Python) else None
+    return Requirements(definition.requires, definition.placement, chunk or 1)
 
 
 def encode(requirements: Requirements) -> str:
     """The requirements as JSON, for the row of a pool."""
     placement = msgspec.to_builtins(requirements.placement)
+    if requirements.chunk > 1:
+        placement["chunk"] = requirements.chunk
     return msgspec.json.encode(
         requirements.labels | {RESERVED + name: value for name, value in placement.items()}
     ).decode()
@@ -52,7 +61,7 @@ def decode(text: str) -> Requirements:
     given: dict[str, Any] = msgspec.json.decode(text)
     placement = {name[1:]: value for name, value in given.items() if name.startswith(RESERVED)}
     labels = {name: value for name, value in given.items() if not name.startswith(RESERVED)}
-    return Requirements(labels, msgspec.convert(placement, Placement))
+    return Requirements(labels, msgspec.convert(placement, Placement), int(placement.get("chunk", 1)))
 
 
 def fits(requirements: Requirements, labels: Mapping[str, str], offers: Mapping[str, float]) -> bool:

@@ -13,10 +13,22 @@ from typing import Any, TypedDict, TypeVar, cast, get_args
 import msgspec
 
 from mainspring.errors import ValidationError, shown
-from mainspring.model.schedules import phrases
-from mainspring.model.schedules.schedules import CatchUp, Fold, Gap, Kind, Overlap, Policies, Schedule
+from mainspring.model.schedules.expressions import phrases
+from mainspring.model.schedules.schedules import (
+    CatchUp,
+    First,
+    Fold,
+    Gap,
+    Kind,
+    Overlap,
+    Policies,
+    Schedule,
+    WhenFull,
+)
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.define_http import check_url
 from mainspring.model.tasks.payload import encode
+from mainspring.model.watch.slo import Slo, SloSpec, read_slo
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.instants import check_instant, parse_instant
 from mainspring.model.words.names import check_name, check_path_name, check_text
@@ -61,6 +73,12 @@ class When(TypedDict, total=False):
     max_per_tick: int
     misfire_after: Duration
     overlap: Overlap
+    after: str
+    first: First
+    slo: SloSpec | Slo
+    ping_url: str
+    expires: Duration | None
+    when_full: WhenFull
     replicas: int
     restart_delay: Duration
     max_restart_delay: Duration
@@ -70,7 +88,23 @@ class When(TypedDict, total=False):
 
 KINDS = ("cron", "every", "once", "daily", "weekly", "monthly", "daemon")
 OF_DAEMONS = ("restart_delay", "max_restart_delay", "stable", "ready")
-NOT_OF_DAEMONS = ("anchor", "start", "end", "max_runs", "jitter", "delay", "calendars", "scopes", "overlap")
+NOT_OF_DAEMONS = (
+    "anchor",
+    "start",
+    "end",
+    "max_runs",
+    "jitter",
+    "delay",
+    "calendars",
+    "scopes",
+    "overlap",
+    "expires",
+    "when_full",
+    "after",
+    "first",
+    "slo",
+    "ping_url",
+)
 
 
 def has_schedule(options: Mapping[str, Any]) -> bool:
@@ -121,6 +155,12 @@ def define_schedule(
             max_per_tick=_count(options, "max_per_tick", 100, MAX_PER_TICK) or 100,
             misfire_after=_optional_seconds(options, "misfire_after"),
             overlap=_choice(options, "overlap", "allow", get_args(Overlap)),
+            after=None if (other := options.get("after")) is None else check_path_name(other, field="after"),
+            first=_choice(options, "first", "next", get_args(First)),
+            slo=read_slo(options.get("slo")),
+            ping_url=None if (url := options.get("ping_url")) is None else check_url(url, field="ping_url"),
+            expires=_optional_seconds(options, "expires"),
+            when_full=_choice(options, "when_full", "plan", get_args(WhenFull)),
             restart_delay=seconds(options.get("restart_delay", 1.0), field="restart_delay", at_least=MIN_RESTART),
             max_restart_delay=seconds(
                 options.get("max_restart_delay", 60.0), field="max_restart_delay", at_least=MIN_RESTART
@@ -161,10 +201,31 @@ def _check_belongs(options: When, kind: Kind) -> None:
 def check_schedule(schedule: Schedule) -> Schedule:
     """Refuse parts that contradict each other."""
     policies = schedule.policies
+    if policies.after is not None:
+        _check_after(schedule.name, policies)
+    if policies.first == "latest" and policies.provider is not None:
+        raise ValidationError(
+            "first: the scopes of this schedule are told by its code at plan time, so none can run when it is made;"
+            " leave `latest` out, or list the scopes",
+            field="first",
+        )
     if policies.start is not None and policies.end is not None and policies.end <= policies.start:
         raise ValidationError(f"end: {policies.end} is not after the start, {policies.start}", field="end")
     timing(schedule)  # raises if it cannot be made
     return schedule
+
+
+def _check_after(name: str, policies: Policies) -> None:
+    if policies.after == name:
+        raise ValidationError("after: a schedule cannot wait for itself; `overlap` is for that", field="after")
+    if policies.overlap != "allow":
+        raise ValidationError(
+            f"after: does not go with overlap={policies.overlap}: what waits for another schedule has no turn among its"
+            " own; give the job max_running=1 in place of the overlap",
+            field="after",
+        )
+    if policies.first == "latest":
+        raise ValidationError("after: does not go with first=latest, which runs at once", field="after")
 
 
 def check_fires(schedule: Schedule, now: datetime) -> None:

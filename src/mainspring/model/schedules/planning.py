@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol
+from itertools import islice
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from mainspring.model.schedules.schedules import Policies, stable_hash
+from mainspring.model.schedules.skips import HasPlanTimes, Skip, covering
 from mainspring.model.words.zones import check_zone
 
 GRACE = timedelta(seconds=5)
@@ -26,12 +28,9 @@ LOOK_BEFORE = timedelta(seconds=7.5)  # a planner looks at a schedule this long 
 LOOK_WITHIN = timedelta(seconds=1.5)  # that a planner takes until it looks, and a dispatcher until it claims
 TICK = timedelta(seconds=1)  # at most `max_per_tick` late tasks are made in one
 INSTANT = timedelta(microseconds=1)
+MOST_AHEAD = 5_000  # skipped plan times that are passed over to find the last one that is not
 
-Reason = Literal["overlap", "paused", "misfire", "coalesced", "no_scopes"]
-
-
-class HasPlanTimes(Protocol):
-    def after(self, instant: datetime, /) -> datetime | None: ...
+Reason = Literal["overlap", "paused", "misfire", "coalesced", "no_scopes", "queue_full", "skipped"]
 
 
 class Version(NamedTuple):
@@ -42,6 +41,7 @@ class Version(NamedTuple):
     enabled: bool
     since: datetime
     until: datetime | None = None  # None: it is still in force
+    number: int | None = None  # as the schedule counts its versions
 
 
 class Decided(NamedTuple):
@@ -82,11 +82,13 @@ def decide(
     limit: int = 500,
     scopes: int = 1,
     early: timedelta = timedelta(0),
+    skips: Sequence[Skip] = (),
 ) -> Decision:
     """Decide about the plan times from `cursor` up to the end of the window, about `limit` of them at most.
 
     `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
     task before, and each plan time makes as many tasks as there are `scopes`. Planners look `early` before `look_at`.
+    Catch-up takes those that `skips` cover for not there: the last that is not skipped is the latest.
     """
     coming = expected(versions, cursor)
     current = next(coming, None)
@@ -112,7 +114,12 @@ def decide(
         following = next(coming, None)
         lateness = now - due
         is_outage = is_outage or (version.enabled and lateness > GRACE)  # a pause is no outage
-        reason = _reason(version, lateness, is_outage, following is None or _due(*following) > now)
+        is_last = following is None or _due(*following) > now
+        if skips and following is not None and not is_last:
+            is_last = not _is_any_left(versions, following[0], now, skips)
+        reason = _reason(version, lateness, is_outage, is_last)
+        if skips and version.enabled and covering(skips, at) is not None:
+            reason = "skipped"
         if reason is None:
             if is_outage and due <= now:
                 if late and late + scopes > policies.max_per_tick:
@@ -122,6 +129,16 @@ def decide(
         decided.append(Decided(at, due, reason, version.policies))
         current = following
     return Decision(decided, None, None)
+
+
+def _is_any_left(versions: Sequence[Version], since: datetime, now: datetime, skips: Sequence[Skip]) -> bool:
+    """Whether a plan time from `since` on is due by now and not skipped."""
+    for at, version in islice(expected(versions, since), MOST_AHEAD):
+        if _due(at, version) > now:
+            return False
+        if covering(skips, at) is None:
+            return True
+    return False
 
 
 def _due(at: datetime, version: Version) -> datetime:

@@ -12,20 +12,28 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any, Required, TypedDict, cast
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.define_schedule import KINDS, OF_DAEMONS, When, define_schedule
 from mainspring.model.schedules.edit_schedule import options_of
-from mainspring.model.schedules.schedules import CatchUp, Fold, Gap, Overlap, Schedule
+from mainspring.model.schedules.schedules import CatchUp, First, Fold, Gap, Overlap, Schedule, WhenFull
 from mainspring.model.words.merge_patch import merge_patch
 
 Text = str | UnsetType
 Count = int | UnsetType
 Length = float | str | UnsetType  # seconds, or text such as "1h30m"
 Names = list[str] | UnsetType
+
+
+class SloMembers(TypedDict, total=False):
+    """The objective of a schedule: that share of its plan times, in the window, start within `lateness`."""
+
+    lateness: Required[float | str]
+    target: float
+    window: float | str
 
 
 class ScheduleSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +63,12 @@ class ScheduleSpec(Struct, frozen=True, forbid_unknown_fields=True):
     max_per_tick: Count = UNSET
     misfire_after: Length = UNSET
     overlap: Overlap | UnsetType = UNSET
+    after: Text = UNSET
+    first: First | UnsetType = UNSET
+    slo: SloMembers | UnsetType = UNSET
+    ping_url: Text = UNSET
+    expires: Length = UNSET
+    when_full: WhenFull | UnsetType = UNSET
     restart_delay: Length = UNSET
     max_restart_delay: Length = UNSET
     stable: Length = UNSET
@@ -127,6 +141,8 @@ def spec_of(schedule: Schedule, *, enabled: bool | UnsetType = UNSET) -> Schedul
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Struct):
+        return to_builtins(value)
     return list(value) if isinstance(value, tuple) else value
 
 

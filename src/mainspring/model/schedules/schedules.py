@@ -13,12 +13,15 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from mainspring.model.placement.segments import SEGMENTS
+from mainspring.model.watch.slo import Slo
 
 Kind = Literal["cron", "every", "once", "daemon"]
 Gap = Literal["skip", "shift"]
 Fold = Literal["first", "second", "both"]
 CatchUp = Literal["skip", "latest", "all"]
+WhenFull = Literal["plan", "skip"]
 Overlap = Literal["allow", "skip", "queue", "queue_all", "cancel_running", "terminate_running"]
+First = Literal["next", "latest"]
 
 FILLED = ("scope", "day", "plan_time")  # arguments that a plan time fills in, for handlers that name them
 
@@ -44,6 +47,12 @@ class Policies(Struct, frozen=True, omit_defaults=True):
     max_per_tick: int = 100  # late tasks in a second; one plan time at least
     misfire_after: float | None = None  # later than this is skipped, whatever the catch-up
     overlap: Overlap = "allow"
+    after: str | None = None  # the schedule whose plan time, the same or the latest earlier one, must succeed first
+    first: First = "next"  # the plan time that runs first: the one after it is made, or the last before
+    slo: Slo | None = None
+    ping_url: str | None = None  # called when a task of it starts, succeeds or fails
+    expires: float | None = None  # a task that has not started so long after its time is skipped; None: as its job says
+    when_full: WhenFull = "plan"  # while as many tasks of its job wait as may
     restart_delay: float = 1.0  # of a replica that ended; doubled while its runs are short
     max_restart_delay: float = 60.0
     stable: float = 60.0  # a run of this length is not short

@@ -5,21 +5,52 @@ Pure: what the database knows comes as arguments.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from mainspring.model.schedules.expressions.cron import Cron
 from mainspring.model.schedules.planning import GRACE, INSTANT, LOOK_BEFORE, Decided, Reason, Version, run_at
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.schedules.timing import Timing
+from mainspring.model.words.zones import Change
 
 Origin = Literal["plan", "backfill", "manual"]
 Status = Literal["decided", "undecided", "overdue", "not_expected"]
 
+StepKind = Literal[
+    "expected", "disabled", "not_expected", "clock", "to_come", "overdue", "outage", "skipped", "planned", "waits",
+    "armed", "fired", "tried", "runs", "ended", "gone",
+]  # fmt: skip
+
 _CLOSEST = timedelta(milliseconds=50)  # plan times of one schedule are further apart
 _FARTHEST = timedelta(days=366 * 50)
+
+
+class Step(Struct, frozen=True):
+    """One step of a story, in the order in which they came; the last says how it stands, or why it stopped there."""
+
+    kind: StepKind
+    said: str  # without its time
+    at: datetime | None = None
+    until: datetime | None = None  # of an outage: when the plan time was decided after all
+    code: str | None = None  # the reason in the ledger, the code of a wait, the state that a task ended in
+    task: int | None = None  # that it is about
+    plan_time: datetime | None = None  # another one of the same schedule that it is about
+    schedule: str | None = None  # another one that it is about
+    agent: str | None = None
+    version: int | None = None  # of the schedule, that was in force
+
+    @property
+    def sentence(self) -> str:
+        return f"{_BEGINNING.get(self.kind, '')}{self.said}"
+
+
+_BEGINNING = {"expected": "expected: ", "not_expected": "not expected: ", "disabled": "a time of the schedule: "}
 
 
 class FireStory(Struct, frozen=True):
@@ -39,6 +70,7 @@ class FireStory(Struct, frozen=True):
     armed_ahead: float | None  # seconds before its instant that its agent had the first attempt; negative: after it
     attempts: int
     said: list[str]  # one fact each
+    steps: list[Step]  # the same as it went, from its decision on
 
 
 class Story(Struct, frozen=True):
@@ -50,6 +82,9 @@ class Story(Struct, frozen=True):
     more_fires: int  # of further scopes
     before: datetime | None  # the plan times around it
     after: datetime | None
+    sentence: str  # all of it in one
+    steps: list[Step]  # up to its decision; those of each scope are in `fires`
+    asked: str | None = None  # the local time that was asked for, where clock changes skip or repeat it
 
 
 class Past(NamedTuple):
@@ -86,40 +121,85 @@ def last_before(timing: Timing, at: datetime) -> datetime | None:
     return found
 
 
-def why_not(past: Past, at: datetime) -> str:
+def why_not(past: Past, at: datetime) -> Step:
     """Why an instant is no plan time of the version in force then."""
     policies, timing = past.version.policies, past.timing
     if timing.rule.after(at - INSTANT) != at:
-        return f"not expected: it is no time of the schedule ({timing.words})"
+        other = _other_pass(timing, at)
+        if other is not None:
+            clock = _clock(at.astimezone(timing.zone))
+            taken = f"and fold={policies.fold} takes the {policies.fold}, {local(other, timing, on=at)}"
+            return Step("not_expected", f"{clock} comes twice that day, {taken}", code="fold", plan_time=other)
+        return Step("not_expected", f"it is no time of the schedule ({timing.words})")
     if policies.start is not None and at < policies.start:
-        return f"not expected: it is before the schedule's start, {local(policies.start, timing)}"
+        return Step("not_expected", f"it is before the schedule's start, {local(policies.start, timing)}")
     if policies.end is not None and at > policies.end:
-        return f"not expected: it is after the schedule's end, {local(policies.end, timing)}"
+        return Step("not_expected", f"it is after the schedule's end, {local(policies.end, timing)}")
     day = at.astimezone(timing.zone).date()
     calendars = f" by {', '.join(policies.calendars)}" if policies.calendars else ""
-    return f"not expected: {day:%A} {day} is excluded{calendars}"
+    return Step("not_expected", f"{day:%A} {day} is excluded{calendars}", code="excluded")
 
 
-def why_no_task(reason: Reason, past: Past | None, at: datetime, decided_at: datetime) -> str:
-    """The reason in the ledger as a sentence, with the policy that led to it."""
+def _other_pass(timing: Timing, at: datetime) -> datetime | None:
+    """The instant with the same local time, where clocks are set back, if that is a plan time."""
+    shown = at.astimezone(timing.zone)
+    other = shown.replace(fold=1 - shown.fold).astimezone(UTC)
+    return other if other != at and timing.after(other - INSTANT) == other else None
+
+
+def why_no_such_time(past: Past, asked: datetime, change: Change) -> Step:
+    """Why a local time that clocks skip is no plan time, or which one stands for it."""
+    timing = past.timing
+    day = f"{asked:%d %B %Y}".lstrip("0")
+    gap = (
+        f"{day} has no {_clock(asked)} in {timing.zone}: the clocks go from {change.start:%H:%M} to {change.end:%H:%M}"
+    )
+    if isinstance(timing.rule, Cron) and timing.rule.has_local(asked):
+        if timing.after(change.at - INSTANT) == change.at:
+            moved = f"{gap}; it is moved to {_clock(change.end)} (gap=shift)"
+            return Step("clock", moved, code="gap", plan_time=change.at)
+        return Step("not_expected", f"{gap}, and gap=skip leaves it out", code="gap")
+    return Step("not_expected", f"{gap}; nor is it a time of the schedule ({timing.words})", code="gap")
+
+
+def _clock(shown: datetime) -> str:
+    return f"{shown:%H:%M:%S}" if shown.second else f"{shown:%H:%M}"
+
+
+def why_no_task(
+    reason: Reason, past: Past | None, at: datetime, decided_at: datetime, *, skipped_by: str | None = None
+) -> str:
+    """The reason in the ledger as a sentence, with the policy, or the person, that led to it."""
+    why = why_skipped(reason, past, at, decided_at, skipped_by=skipped_by)
+    return why if reason == "skipped" else f"skipped ({reason}): {why}"
+
+
+def why_skipped(
+    reason: Reason, past: Past | None, at: datetime, decided_at: datetime, *, skipped_by: str | None = None
+) -> str:
+    """The same without its name."""
     policies = None if past is None else past.version.policies
     due = at + timedelta(seconds=0.0 if policies is None else policies.delay)
     late = f"it was decided {span(decided_at - due)} late"
     match reason:
         case "paused":
             if past is not None and past.version.enabled:
-                return "skipped (paused): it was planned, and taken back when the schedule was changed or paused"
-            return "skipped (paused): the schedule was disabled at that time"
+                return "its job was held, or the schedule was changed or paused after it was planned"
+            return "the schedule was disabled at that time"
         case "coalesced":
-            return f"skipped (coalesced): {late}, and catch_up=latest runs only the last of what was missed"
+            return f"{late}, and catch_up=latest runs only the last of what was missed"
         case "misfire":
-            return f"skipped (misfire): {late}, {_misfire(past, decided_at - due)}"
+            return f"{late}, {_misfire(past, decided_at - due)}"
         case "no_scopes":
             told = f"{policies.provider} told" if policies is not None and policies.provider else "there were"
-            return f"skipped (no_scopes): {told} no scopes, and each task is for one"
+            return f"{told} no scopes, and each task is for one"
+        case "queue_full":
+            return "as many tasks of its job waited as may, and when_full=skip plans none then"
+        case "skipped":
+            return f"skipped by {skipped_by or 'hand'}"
         case "overlap":
             overlap = "skip" if policies is None else policies.overlap
-            return f"skipped (overlap): {_OVERLAP.get(overlap, _OVERLAP['skip'])} (overlap={overlap})"
+            return f"{_OVERLAP.get(overlap, _OVERLAP['skip'])} (overlap={overlap})"
 
 
 _OVERLAP = {
@@ -142,7 +222,7 @@ def _misfire(past: Past | None, late: timedelta) -> str:
 
 
 def why_used_up(max_runs: int) -> str:
-    return f"not expected: its {'1 run was' if max_runs == 1 else f'{max_runs:,} runs were'} used up before (max_runs)"
+    return f"its {'1 run was' if max_runs == 1 else f'{max_runs:,} runs were'} used up before (max_runs)"
 
 
 def undecided(
@@ -191,6 +271,33 @@ def waits(overlap: Overlap, by: str) -> str:
     if overlap == "skip":
         return f"it will be skipped if the run before it has not ended by {by} (overlap=skip)"
     return f"the run before it has not ended (overlap={overlap})"
+
+
+def in_one(steps: Sequence[Step], fires: Sequence[FireStory], more: int) -> str:
+    """A whole story in one sentence: how it ended, or why it stopped."""
+    if not fires:
+        return _capital(steps[-1].sentence)
+    if len(fires) == 1:
+        return _capital(_came_of(fires[0].steps))
+    counts = Counter(fire.reason or fire.state or "dropped" for fire in fires)
+    told = ", ".join(f"{count} {_word(outcome)}" for outcome, count in counts.most_common())
+    return f"{len(fires) + more} scopes: {told}" + (f", and {more} more" if more else "")
+
+
+def _word(outcome: str) -> str:
+    return f"skipped ({outcome})" if outcome in get_args(Reason) else outcome.replace("_", " ")
+
+
+def _came_of(steps: Sequence[Step]) -> str:
+    last = steps[-1]
+    if last.kind == "skipped":
+        return last.said if last.code == "skipped" else f"skipped, {last.code}: {last.said}"
+    fired = next((step.said for step in steps if step.kind == "fired"), None)
+    return last.said if fired is None else f"{fired}; {last.said}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def as_lines(name: str, story: Story, zone: ZoneInfo) -> list[str]:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from mainspring.errors import ValidationError
-from mainspring.model.schedules.cron import YEARS, Cron
 from mainspring.model.schedules.excluded_days import ExcludedDays
-from mainspring.model.schedules.phrases import MIN_PERIOD
+from mainspring.model.schedules.expressions.cron import YEARS, Cron
+from mainspring.model.schedules.expressions.phrases import MIN_PERIOD
 from mainspring.model.schedules.schedules import Fold, Gap, Kind, Schedule
 from mainspring.model.words import durations
 from mainspring.model.words.instants import parse_instant

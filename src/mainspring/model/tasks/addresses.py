@@ -1,8 +1,8 @@
-"""Addresses: which ones an agent may call. Public ones, others by allow-list, those of cloud metadata never.
+"""Addresses: which ones may be called. Public ones, others by allow-list, those of cloud metadata never.
 
 Pure: resolves no name. An IPv6 address that carries an IPv4 address, by mapping or by a tunnel, is judged by the IPv4
 address, because that is where the packets end.
-Next: agent/executors/http_client.py
+Next: wire/http_client.py
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Allowed:
         for end in ends or (address,):
             kind = kind_of(end)
             if kind is not None and name not in self._hosts and not self._holds(end):
-                return f"{_shown(host, address)}, {kind} address; if the agent is to call it, add it to http_allow"
+                return f"{_shown(host, address)}, {kind} address; if it is to be called, add it to http_allow"
         return None
 
     def _holds(self, address: Address) -> bool:

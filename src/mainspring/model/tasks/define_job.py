@@ -16,8 +16,10 @@ from mainspring.model.limits.limits import RatePer, define_limits
 from mainspring.model.limits.process_limits import define_process_limits
 from mainspring.model.placement.define_placement import check_labels, define_placement
 from mainspring.model.tasks.jobs import (
+    DEFAULT_CHUNK_WAIT,
     DEFAULT_PRIORITY,
     PRIORITIES,
+    Argument,
     Command,
     Definition,
     Delivery,
@@ -28,14 +30,17 @@ from mainspring.model.tasks.jobs import (
 )
 from mainspring.model.tasks.retry import DEFAULT_RETRIES, MAX_DELAYS, MAX_RETRIES, Backoff, Retry
 from mainspring.model.words.durations import Duration, seconds
-from mainspring.model.words.names import check_name, check_text
+from mainspring.model.words.names import check_name, check_path_name, check_text
 from mainspring.model.words.sizes import Size
 
 MAX_ARGV = 1000
 MAX_ARGV_BYTES = 128 * 1024  # of one argument: the limit of Linux
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
 MAX_WARM = 100
+MAX_CHUNK = 1000  # tasks: as many as one claim takes, or one frame reports on
+MAX_CHUNK_WAIT = 60.0  # seconds
 MAX_EXIT_CODE = 2**31
+MOST_QUEUED = 10_000_000  # tasks of a job that wait
 
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 _OF_RETRIES = ("backoff", "retry_delay", "max_retry_delay", "retry_on")
@@ -52,6 +57,7 @@ class Options(TypedDict, total=False):
     retry_on: Sequence[type[BaseException] | str | int]
     abort_on: Sequence[type[BaseException] | str | int]
     timeout: Duration | None
+    stalls_after: Duration | None
     grace: Duration
     delivery: Delivery
     priority: Priority
@@ -68,6 +74,10 @@ class Options(TypedDict, total=False):
     rate: str
     burst: int
     rate_per: RatePer
+    max_queued: int
+    expires: Duration | None
+    keep_succeeded: Duration | None
+    keep_failed: Duration | None
     description: str
 
 
@@ -87,6 +97,8 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
             "delivery: effectively_once is for Python handlers, which commit through current_task().transaction()",
             field="delivery",
         )
+    if isinstance(run, Python) and run.chunk is not None and options.get("broadcast", False) is True:
+        raise ValidationError("chunk: a broadcast is one run on each agent, which no chunk can gather", field="chunk")
     timeout = options.get("timeout")
     labels = {
         **check_labels(requires or {}, field="requires"),
@@ -95,7 +107,11 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
     return Definition(
         run=run,
         retry=retry,
+        retries_by_default="retries" not in options and not retry.delays,
         timeout=None if timeout is None else seconds(timeout, field="timeout", at_least=0.001),
+        stalls_after=None
+        if (stalls := options.get("stalls_after")) is None
+        else _at_least_a_bit(stalls, "stalls_after"),
         grace=seconds(options.get("grace", 5.0), field="grace"),
         delivery=delivery,
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
@@ -103,8 +119,27 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         health=None if options.get("health") is None else define_health(options["health"]),
         placement=define_placement(options),
         gate=define_limits(options, broadcast=options.get("broadcast", False) is True),
+        max_queued=check_max_queued(options.get("max_queued")),
+        expires=None if (expires := options.get("expires")) is None else _at_least_a_bit(expires, "expires"),
+        keep_succeeded=_keep(options.get("keep_succeeded"), "keep_succeeded"),
+        keep_failed=_keep(options.get("keep_failed"), "keep_failed"),
         description=check_text(options.get("description", ""), field="description"),
     )
+
+
+def _at_least_a_bit(given: Duration, field: str) -> float:
+    return seconds(given, field=field, at_least=0.001)
+
+
+def check_max_queued(given: object) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_QUEUED):
+        return given
+    raise ValidationError(f"max_queued: {shown(given)}; give 1 to {MOST_QUEUED:,}", field="max_queued")
+
+
+def _keep(given: Duration | None, field: str) -> float | None:
+    """How long finished tasks are kept; 0: not at all."""
+    return None if given is None else seconds(given, field=field)
 
 
 def _unknown_option(name: str) -> ValidationError:
@@ -171,6 +206,27 @@ def priority_level(priority: str | int) -> int:
     if isinstance(priority, str) and len(priority) == 1 and priority in "0123456789":
         return int(priority)
     raise ValidationError(f"priority: {shown(priority)}; use {', '.join(PRIORITIES)}, or 0 to 9", field="priority")
+
+
+def handler(
+    name: object,
+    takes: tuple[str, ...] = (),
+    chunk: object = None,
+    chunk_wait: Duration | None = None,
+    arguments: tuple[Argument, ...] = (),
+) -> Python:
+    """A handler of an application; with `chunk` one call of it takes the arguments of up to so many tasks."""
+    name = check_path_name(name, field="handler")
+    if chunk is None:
+        if chunk_wait is not None:
+            raise ValidationError("chunk_wait: belongs to a chunk; give chunk=100 too", field="chunk_wait")
+        return Python(name, takes, arguments=arguments)
+    if not isinstance(chunk, int) or isinstance(chunk, bool) or not 1 <= chunk <= MAX_CHUNK:
+        raise ValidationError(f"chunk: {shown(chunk)}; give how many tasks, 1 to {MAX_CHUNK}", field="chunk")
+    wait = seconds(DEFAULT_CHUNK_WAIT if chunk_wait is None else chunk_wait, field="chunk_wait")
+    if wait > MAX_CHUNK_WAIT:
+        raise ValidationError(f"chunk_wait: {wait:g} s; at most {MAX_CHUNK_WAIT:g} s", field="chunk_wait")
+    return Python(name, takes, chunk, wait, arguments)
 
 
 def command(

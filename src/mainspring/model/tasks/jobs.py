@@ -19,6 +19,7 @@ Priority = Literal["low", "normal", "high", "critical"] | int  # 0 to 9
 PRIORITIES = {"low": 2, "normal": 5, "high": 7, "critical": 9}
 PRIORITY_LEVELS = tuple(range(9, -1, -1))  # in the order in which they are claimed
 DEFAULT_PRIORITY = PRIORITIES["normal"]
+DEFAULT_CHUNK_WAIT = 0.2
 
 
 class ProcessLimits(Struct, frozen=True, omit_defaults=True):
@@ -46,11 +47,22 @@ class Command(Struct, frozen=True, tag="command", omit_defaults=True):
     warm: tuple[str, ...] = ()  # modules that the interpreter imports before the instant
 
 
+class Argument(Struct, frozen=True, omit_defaults=True):
+    """A parameter of a handler, so that a form can ask for it. What it may be is for the handler to say."""
+
+    name: str
+    type: Literal["any", "string", "integer", "number", "boolean"] = "any"  # of its JSON
+    required: bool = False  # it has no default
+
+
 class Python(Struct, frozen=True, tag="python", omit_defaults=True):
     """A handler that the agent's application has registered."""
 
     handler: str
     takes: tuple[str, ...] = ()  # those of schedules.FILLED that are its parameters
+    chunk: int | None = None  # one call takes a list of up to so many tasks; None: a call for each task
+    chunk_wait: float = DEFAULT_CHUNK_WAIT  # seconds that the first task of a chunk waits for more
+    arguments: tuple[Argument, ...] = ()  # what it can be given, in its own order; none: it is not known
 
 
 class Http(Struct, frozen=True, tag="http", omit_defaults=True):
@@ -98,7 +110,9 @@ class Definition(Struct, frozen=True, omit_defaults=True):
 
     run: Run
     retry: Retry = Retry()
+    retries_by_default: bool = False  # they were not named, so the setting default_retries counts
     timeout: float | None = None
+    stalls_after: float | None = None  # without output, progress or a heartbeat for so long it is stopped
     grace: float = 5.0  # between TERM and KILL, and for a cancelled handler to end
     delivery: Delivery = "at_least_once"
     priority: int = DEFAULT_PRIORITY
@@ -106,6 +120,10 @@ class Definition(Struct, frozen=True, omit_defaults=True):
     placement: Placement = Placement()
     health: Health | None = None
     gate: Limits | None = None
+    max_queued: int | None = None  # tasks that may wait before submissions are refused
+    expires: float | None = None  # a task that has not started so long after its time is skipped
+    keep_succeeded: float | None = None  # its succeeded, cancelled and skipped tasks; None: as the cluster keeps them
+    keep_failed: float | None = None  # its failed, timed-out and lost ones
     description: str = ""
 
 
@@ -116,3 +134,4 @@ class Job(Struct, frozen=True):
     pool: int
     definition: Definition
     namespace: str = "default"
+    default_timeout: float | None = None  # of the cluster, for attempts that have no other; not for daemons

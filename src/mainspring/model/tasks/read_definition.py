@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,9 +21,10 @@ from mainspring.model.limits.limits import UNITS, Limits, Rate
 from mainspring.model.schedules.schedules import FILLED
 from mainspring.model.tasks.define_http import http
 from mainspring.model.tasks.define_job import Options, command, define
-from mainspring.model.tasks.jobs import Command, Definition, Health, Http, Placement, Python, Run, kind_of
+from mainspring.model.tasks.define_job import handler as define_handler
+from mainspring.model.tasks.jobs import Argument, Command, Definition, Health, Http, Placement, Python, Run, kind_of
 from mainspring.model.tasks.retry import DEFAULT_RETRIES, Retry
-from mainspring.model.words.names import check_name, check_path_name
+from mainspring.model.words.names import check_name
 
 T = TypeVar("T")
 
@@ -47,8 +49,23 @@ _PATHS = {
     "rate": "gate.rate",
     "burst": "gate.rate.burst",
     "rate_per": "gate.rate.per_key",
+    "chunk": "run.chunk",
 }
-_SAME = ("timeout", "grace", "delivery", "priority", "requires", "description")  # options that are members
+_SAME = (  # options that are members
+    *(
+        "timeout",
+        "stalls_after",
+        "grace",
+        "delivery",
+        "priority",
+        "requires",
+        "max_queued",
+        "expires",
+        "keep_succeeded",
+        "keep_failed",
+    ),
+    "description",
+)
 
 
 def read_definition(given: Mapping[str, Any]) -> Definition:
@@ -69,6 +86,8 @@ def read_definition(given: Mapping[str, Any]) -> Definition:
         options["health"] = _health(_part(members, "health", Health))
     gate = _part(members, "gate", Limits)
     definition = _renamed(lambda: define(run, cast(Options, options | _limits(gate))), _path_of)
+    if members.get("retries_by_default") is True:
+        definition = replace(definition, retries_by_default=True)
     return _with_defaults(definition, gate.get("defaults"))
 
 
@@ -88,10 +107,15 @@ def _run(given: Any) -> Run:
     return _renamed(lambda: _MAKE[kind](**members), lambda field: f"run.{field}")
 
 
-def _python(handler: Any, takes: Any = ()) -> Python:
+def _python(handler: Any, takes: Any = (), chunk: Any = None, chunk_wait: Any = None, arguments: Any = ()) -> Python:
     if not isinstance(takes, (list, tuple)) or any(name not in FILLED for name in takes):
         raise ValidationError(f"takes: {shown(takes)}; give a list of {', '.join(FILLED)}", field="takes")
-    return Python(check_path_name(handler, field="handler"), tuple(takes))
+    try:
+        known = msgspec.convert(arguments, tuple[Argument, ...])
+    except msgspec.ValidationError as error:
+        message = f"arguments: {error}; give a list of {{name, type, required}}"
+        raise ValidationError(message, field="arguments") from None
+    return define_handler(handler, tuple(takes), chunk, chunk_wait, known)
 
 
 _MAKE: dict[str, Callable[..., Run]] = {"command": command, "http": http, "python": _python}

@@ -5,7 +5,8 @@ Next: model/tasks/verdict.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from msgspec import Struct
@@ -35,9 +36,12 @@ class Retry(Struct, frozen=True, omit_defaults=True):
     retry_on: tuple[str, ...] = ()
     abort_on: tuple[str, ...] = ()
 
-    def allows(self, attempt: int, labels: Sequence[str]) -> bool:
-        """Whether another attempt may follow attempt number `attempt` (from 1), which failed with `labels`."""
-        if attempt > self.retries:
+    def allows(self, attempt: int, labels: Sequence[str], retries: int | None = None) -> bool:
+        """Whether another attempt may follow attempt number `attempt` (from 1), which failed with `labels`.
+
+        `retries` are those of the task itself, if it has any.
+        """
+        if attempt > (self.retries if retries is None else retries):
             return False
         if any(label in self.abort_on for label in labels):
             return False
@@ -58,3 +62,15 @@ class Retry(Struct, frozen=True, omit_defaults=True):
         wait = min(wait, self.max_delay)
         # Half of the wait is fixed, so that a retry never comes at once; half is random.
         return wait * (0.5 + random / 2) if self.backoff == "jitter" else wait
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a server asks to wait: a number, or an instant by the server's own clock."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, wait.total_seconds())

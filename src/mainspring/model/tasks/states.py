@@ -84,6 +84,7 @@ BLOCKED, PENDING, ASSIGNED, RUNNING = (
 )
 
 UNBLOCK = move(BLOCKED, to=PENDING)
+BLOCK_AGAIN = move(PENDING, to=BLOCKED)  # within the transaction that retries it with the tasks that it waits for
 ARM = move(PENDING, to=ASSIGNED)
 EXPAND = move(PENDING, to=RUNNING)  # a broadcast, whose runs are armed with it
 START = move(ASSIGNED, to=RUNNING)
@@ -95,12 +96,14 @@ TIME_OUT = move(ASSIGNED, RUNNING, to=TaskState.TIMED_OUT)
 LOSE = move(ASSIGNED, RUNNING, to=TaskState.LOST)
 CANCEL = move(BLOCKED, PENDING, ASSIGNED, RUNNING, to=TaskState.CANCELLED)
 SKIP = move(BLOCKED, PENDING, to=TaskState.SKIPPED)
+SKIP_ARMED = move(ASSIGNED, to=TaskState.SKIPPED)  # by hand, once its agent has given it back
 FAIL_UNSENT = move(PENDING, to=TaskState.FAILED)  # a broadcast that found no agent at its instant
+FAIL_BLOCKED = move(BLOCKED, to=TaskState.FAILED)  # a task that it waited for did not succeed
 LOSE_UNSENT = move(PENDING, to=TaskState.LOST)  # a run of a broadcast whose agent is gone before the next attempt
 
 MOVES = (
-    *(UNBLOCK, ARM, EXPAND, START, RECALL, RETRY),
-    *(SUCCEED, FAIL, TIME_OUT, LOSE, CANCEL, SKIP, FAIL_UNSENT, LOSE_UNSENT),
+    *(UNBLOCK, BLOCK_AGAIN, ARM, EXPAND, START, RECALL, RETRY),
+    *(SUCCEED, FAIL, TIME_OUT, LOSE, CANCEL, SKIP, SKIP_ARMED, FAIL_UNSENT, FAIL_BLOCKED, LOSE_UNSENT),
 )
 
 TERMINAL = frozenset(TaskState) - {source for m in MOVES for source in m.sources}

@@ -27,8 +27,13 @@ class Again(NamedTuple):
     crash: bool = False  # whether its agent died
 
 
-def after_attempt(definition: Definition | None, ending: Ending, random: float) -> Ending | Again:
-    """The verdict on an attempt that its agent reported. Without a definition there is no retry."""
+def after_attempt(
+    definition: Definition | None, ending: Ending, random: float, retries: int | None = None
+) -> Ending | Again:
+    """The verdict on an attempt that its agent reported. Without a definition there is no retry.
+
+    `retries` are those of the task itself, if its submission gave any.
+    """
     if ending.snooze is not None:
         return Again(ending, ending.snooze, costs=False)
     if ending.code == "restarted":  # on request, whatever its delivery
@@ -38,10 +43,10 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)
     if ending.code in ("lost", "lease_over"):  # it counts alike whether this report or the rescuer comes first
-        return _after_loss(definition, ending, random, crash=False)
+        return _after_loss(definition, ending, random, retries, crash=False)
     if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.final or definition is None:
         return ending
-    if definition.delivery == "at_most_once" or not definition.retry.allows(ending.attempt, ending.labels):
+    if definition.delivery == "at_most_once" or not definition.retry.allows(ending.attempt, ending.labels, retries):
         return ending
     delay = ending.retry_after
     return Again(ending, definition.retry.delay_after(ending.attempt, random) if delay is None else delay, costs=True)
@@ -65,6 +70,7 @@ def after_crash(
     crashes: int,
     cancelled: bool,
     random: float,
+    retries: int | None = None,
     given_back: bool = False,
 ) -> Ending | Again:
     """The verdict on an attempt whose session is over, after `crashes` earlier ones.
@@ -96,16 +102,18 @@ def after_crash(
         )
     if not started:
         return Again(ending, 0.0, costs=False, crash=crash)
-    return _after_loss(definition, ending, random, crash=True)
+    return _after_loss(definition, ending, random, retries, crash=True)
 
 
-def _after_loss(definition: Definition | None, ending: Ending, random: float, *, crash: bool) -> Ending | Again:
+def _after_loss(
+    definition: Definition | None, ending: Ending, random: float, retries: int | None, *, crash: bool
+) -> Ending | Again:
     """An attempt that had started and was lost counts like a failed one, labelled `lost`."""
     if definition is None:
         return _unreadable(ending)
     if definition.delivery == "at_most_once":
         return replace(ending, state=TaskState.LOST)
-    if not definition.retry.allows(ending.attempt, (LOST,)):
+    if not definition.retry.allows(ending.attempt, (LOST,), retries):
         return replace(ending, state=TaskState.FAILED)
     return Again(ending, definition.retry.delay_after(ending.attempt, random), costs=True, crash=crash)
 

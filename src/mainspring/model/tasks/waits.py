@@ -5,16 +5,22 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from mainspring.model.limits.holds import Hold
 from mainspring.model.limits.limits import Rate, plain_key
 from mainspring.model.placement.placement import Requirements, copies, fits
+from mainspring.model.tasks.states import TaskState
 
-_NAMED = 5  # agents or tasks at most, in a message
+NAMED = 5  # agents or tasks at most, in a message
 _LONGEST_CAUSE = 200  # characters
-_PASSING = {"all_busy", "concurrency_key", "max_running", "rate", "retry"}
+_PASSING = {
+    *("after", "all_busy", "concurrency_key", "dependencies", "max_running", "rate", "retry"),
+    *("held", "released"),
+}
 
 
 class Known(Struct, frozen=True):
@@ -37,7 +43,9 @@ class Known(Struct, frozen=True):
 
 class Wait(Struct, frozen=True):
     """`code` is for programs: no_agents, no_application, no_labels, no_amounts, all_draining, all_busy; the limit:
-    concurrency_key, max_running, rate; no_owner, if no server serves its segment; retry, until its next attempt."""
+    concurrency_key, max_running, rate; no_owner, if no server serves its segment; retry, until its next attempt; held,
+    its job or everything; released, while what waited under a hold is let go; dependencies, until other tasks have
+    ended; after, for a plan time of another schedule."""
 
     code: str
     what: str  # in a few words
@@ -126,6 +134,24 @@ def until_retry(task: Retried) -> Wait:
     return Wait("retry", f"{verb} in {_duration(task.next_in)}{which}{cause}")
 
 
+def after_others(parents: Sequence[tuple[int, int | None]], count: int) -> Wait:
+    """The tasks that it waits for, the first of them with their states; None: it has ended just now."""
+    shown = [f"{id} ({'ended' if state is None else TaskState(state).label})" for id, state in parents]
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return Wait("dependencies", f"waits for {'task' if count == 1 else 'tasks'} {', '.join(shown)}{more}")
+
+
+def why_held(hold: Hold, job: str) -> Wait:
+    """Who holds it and why; or until when what waited is let go."""
+    if hold.spread_until is not None:
+        until = f"{hold.spread_until:%Y-%m-%d %H:%M:%S} UTC"
+        return Wait("released", f"it was released, and what waited is spread until {until}")
+    what, target = ("everything", "") if hold.job is None else (f"job {job!r}", f" {shlex.quote(job)}")
+    note = f": {hold.note}" if hold.note else ""
+    told = f"{what} is held by {hold.held_by} since {hold.held_at:%Y-%m-%d %H:%M:%S} UTC{note}"
+    return Wait("held", told, f"`mainspring {'job ' if target else ''}release{target}` lets it go on")
+
+
 def no_owner(segment: int, problem: str) -> Wait:
     """No server plans and dispatches the tasks of this segment."""
     return Wait("no_owner", f"no server serves segment {segment}: {problem}", "see `mainspring segments`")
@@ -182,8 +208,8 @@ def _described(agent: Known) -> str:
 
 def _listed(words: Iterable[str]) -> str:
     different = list(dict.fromkeys(words))
-    more = len(different) - _NAMED
-    return ", ".join(different[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(different) - NAMED
+    return ", ".join(different[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pairs(labels: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mainspring.model.words.names import check_name
 
@@ -26,6 +27,17 @@ def covering(patterns: Sequence[str]) -> list[str] | None:
     A list that is narrowed by them reads few names that its caller may not see, and its cursor holds none.
     """
     return [as_like(_SET.sub("*", pattern).replace("?", "*")) for pattern in patterns] or None
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of these patterns in which only `*` is special, as LIKE does with `as_like`."""
+    return any(_compiled(pattern).fullmatch(name) for pattern in patterns)
+
+
+@lru_cache(1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    parts = (re.escape(part) for part in re.split(r"\*+", pattern))
+    return re.compile(".*".join(parts), re.DOTALL)
 
 
 def as_like(pattern: str) -> str:

@@ -56,3 +56,8 @@ def check_text(text: object, *, field: str, limit: int = 10_000) -> str:
     except UnicodeEncodeError:
         raise ValidationError(f"{field}: holds a lone surrogate, which is not text", field=field) from None
     return text
+
+
+def check_note(note: object) -> str:
+    """What a person says about what they do."""
+    return check_text(note, field="note", limit=500)

@@ -1,7 +1,7 @@
 """Timezones: their names and their clock changes.
 
 Local times here are naive datetimes; instants are in UTC.
-Next: model/schedules/cron.py
+Next: model/schedules/expressions/cron.py
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from mainspring.errors import ValidationError, shown
 
 _SECOND = timedelta(seconds=1)
+_STRIDE = timedelta(hours=6)
 
 
 class Change(NamedTuple):
@@ -110,19 +111,38 @@ def change_around(zone: ZoneInfo, local: datetime) -> Change | None:
     local = local.replace(tzinfo=UTC, microsecond=0)
     early = local - max(before, after)  # still the old offset
     late = local - min(before, after)  # the new one
-    while late - early > _SECOND:
-        middle = early + timedelta(seconds=(late - early) // _SECOND // 2)
-        if offset_at(zone, middle) == before:
-            early = middle
-        else:
-            late = middle
-    return Change(late, before, after)
+    return Change(_first_with(zone, early, late, before), before, after)
 
 
 def change_at(zone: ZoneInfo, instant: datetime) -> Change | None:
     """The change that happens at this very instant."""
     before, after = offset_at(zone, instant - _SECOND), offset_at(zone, instant)
     return None if before == after else Change(instant.astimezone(UTC), before, after)
+
+
+def changes_between(zone: ZoneInfo, start: datetime, end: datetime) -> list[Change]:
+    """The changes after `start` and up to `end`, in order; two within a few hours may be taken for one, or for none."""
+    found: list[Change] = []
+    early, before = start.astimezone(UTC), offset_at(zone, start)
+    while early < end:
+        late = min(early + _STRIDE, end.astimezone(UTC))
+        after = offset_at(zone, late)
+        if after != before:
+            found.append(Change(_first_with(zone, early, late, before), before, after))
+        early, before = late, after
+    return found
+
+
+def _first_with(zone: ZoneInfo, early: datetime, late: datetime, before: timedelta) -> datetime:
+    """The first whole second between two instants whose offset is not `before`."""
+    early, late = early.replace(microsecond=0), late.replace(microsecond=0)
+    while late - early > _SECOND:
+        middle = early + timedelta(seconds=(late - early) // _SECOND // 2)
+        if offset_at(zone, middle) == before:
+            early = middle
+        else:
+            late = middle
+    return late
 
 
 def start_of_day(zone: ZoneInfo, day: date, *, after: datetime) -> datetime:

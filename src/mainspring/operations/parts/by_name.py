@@ -1,4 +1,4 @@
-"""By name: pages of lists in the order of names, and the versions that a change may demand.
+"""By name: pages of lists in the order of names or numbers, and the versions that a change may demand.
 
 What SQL cannot filter (the jobs that an actor reaches, states that depend on the clock) is filtered here, so a page may
 take several reads. It ends early after `PATIENCE` seconds, with a cursor behind what was read.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mainspring.errors import StaleVersion
 from mainspring.operations import pages
@@ -23,17 +23,21 @@ T = TypeVar("T")
 
 
 async def page(
-    read: Callable[[str | None, int], Awaitable[Batch[T]]],
-    name: Callable[[T], str],
+    read: Callable[[Any, int], Awaitable[Batch[T]]],
+    name: Callable[[T], object],
     accept: Callable[[T], bool],
     *,
     filters: Mapping[str, object],
     cursor: str | None,
     limit: int,
+    kind: Any = str,
 ) -> Page[T]:
-    """The items of the list that are accepted; `read` returns those behind a name, in its order."""
+    """The items of the list that are accepted; `read` returns those behind a name, in its order.
+
+    `kind` is the type of what `name` returns, where the order is another.
+    """
     found: list[T] = []
-    after = pages.position(cursor, filters, str)
+    after = pages.position(cursor, filters, kind)
     until = monotonic() + PATIENCE
     pages.check_limit(limit)
     while True:

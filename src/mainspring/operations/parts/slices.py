@@ -7,7 +7,7 @@ Next: operations/planning/forecast.py
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
+from time import perf_counter, thread_time
 
 SLICE = 0.002  # seconds
 
@@ -16,14 +16,17 @@ class Slices:
     """Call `rest` between steps that are short themselves."""
 
     def __init__(self, slice: float = SLICE) -> None:
-        self.used = 0.0  # seconds of computing so far
+        self.used = 0.0  # seconds of computing so far: of the processor, which others may keep busy
         self._slice = slice
-        self._begin = perf_counter()
+        self.resume()
 
     async def rest(self) -> None:
         """Let others run, if the slice is used up."""
-        length = perf_counter() - self._begin
-        if length >= self._slice:
-            self.used += length
+        if perf_counter() - self._begin >= self._slice:
+            self.used += thread_time() - self._begin_computing
             await asyncio.sleep(0)
-            self._begin = perf_counter()
+            self.resume()
+
+    def resume(self) -> None:
+        """Begin anew after something was awaited, which is no computing."""
+        self._begin, self._begin_computing = perf_counter(), thread_time()

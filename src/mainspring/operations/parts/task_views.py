@@ -1,4 +1,4 @@
-"""What the operations of tasks answer: summaries, details with their phases, the step of an action.
+"""What the operations of tasks answer: details with their phases, the step of an action.
 
 Next: store/search/task_views.py
 """
@@ -6,57 +6,13 @@ Next: store/search/task_views.py
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from mainspring.store.search.task_views import AttemptView, TaskView
+from mainspring.store.flows.parents import Graph
+from mainspring.store.search.search import Count
+from mainspring.store.search.task_views import AttemptView, TaskView, WaitView
 from mainspring.store.tasks.broadcasts import ChildView
-
-
-class WaitView(msgspec.Struct, frozen=True):
-    """Why no agent takes a task that is due: model/tasks/waits.py has the codes."""
-
-    code: str
-    reason: str
-
-
-class TaskSummary(msgspec.Struct, frozen=True):
-    """A task in a list. The last members are there with `fields=all` only."""
-
-    id: int
-    namespace: str
-    job: str
-    state: str
-    priority: int
-    attempt: int
-    run_at: datetime
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    lateness_ms: float | None
-    error_code: str | None
-    exit_code: int | None
-    key: str | None
-    concurrency_key: str | None
-    schedule: str | None
-    scope: str | None
-    plan_time: datetime | None
-    waiting_for: list[int]
-    paused_at: datetime | None
-    parent: int | None
-    agent: str | None
-    only_on: str | None
-    result_due: bool
-    recorded_at: datetime | None
-    waits: WaitView | None
-    unreadable: list[str]
-    args: Any | UnsetType = UNSET
-    progress: Any | UnsetType = UNSET
-    checkpoint: Any | UnsetType = UNSET
-    result: Any | UnsetType = UNSET
-    error: str | UnsetType | None = UNSET
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -68,15 +24,25 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class TaskDetail(TaskView, frozen=True, kw_only=True):
+    """One task. Of many attempts and runs the answer has some; pages of their own have all."""
+
     waits: WaitView | None
-    attempts: list[AttemptView]
-    children: list[ChildView]  # the runs of a broadcast
+    attempts: list[AttemptView]  # the last 100, in order
+    attempt_count: Count
+    children: list[ChildView]  # the runs of a broadcast: the first 100, by agent
+    child_count: Count
     phases: list[Phase]
+    counts_as: int | None  # the priority of one that waits, by now: see the setting `aging`
+    graph: Graph | None = None  # the tasks that it runs after, and those that run after it; None: there are none
 
 
 class TaskStateView(msgspec.Struct, frozen=True):
     id: int
     state: str
+
+
+class TaskRetried(TaskStateView, frozen=True):
+    children: int = 0  # tasks that had ended because of it, and wait for it again
 
 
 class Skipped(msgspec.Struct, frozen=True):

@@ -48,6 +48,7 @@ class BackfillStep(msgspec.Struct, frozen=True):
     total: int | None  # plan times × scopes in the range
     already: int | None  # of them, those with a task
     to_run: int | None
+    skipped: int | None  # of those to run, those that a person had skipped
     first: datetime | None  # plan time to run, by the clocks of the schedule
     last: datetime | None
     submitted: list[int]  # tasks
@@ -64,6 +65,7 @@ class _Open(NamedTuple):
     is_all: bool  # there are no more behind them
     total: int = 0
     to_run: int = 0
+    skipped: int = 0
     last: datetime | None = None
 
 
@@ -112,6 +114,7 @@ async def step(
         total=found.total if counted else None,
         already=found.total - found.to_run if counted else None,
         to_run=found.to_run if counted else None,
+        skipped=found.skipped if counted else None,
         first=by_its_clocks(first, zone) if counted and first is not None else None,
         last=by_its_clocks(found.last, zone) if found.last is not None else None,
         submitted=filled.tasks,
@@ -140,7 +143,8 @@ async def _search(
         is_all = not chunk
         if chunk:
             after = chunk[-1]
-            fires += await backfill.still_open(conn, stored, [(at, scope) for at in chunk for scope in scopes])
+            keys = [(at, scope) for at in chunk for scope in scopes]
+            fires += (await backfill.still_open(conn, stored, keys)).fires
         await slices.rest()
     return _Open(fires, is_all)
 
@@ -151,19 +155,20 @@ async def _count(
     """The same from the start, with the counts of the whole range; ValidationError if there are too many."""
     times, slices = timing(stored.schedule), Slices()
     fires: list[FireKey] = []
-    count = to_run = 0
+    count = to_run = skipped = 0
     last: datetime | None = None
     after, most = start - INSTANT, MOST // len(scopes)
     while chunk := times.between(after, end, _chunk(scopes)):
         if count + len(chunk) > most:
             raise too_many(end, len(scopes), [after, *chunk][most - count])
         after, count = chunk[-1], count + len(chunk)
-        still_open = await backfill.still_open(conn, stored, [(at, scope) for at in chunk for scope in scopes])
-        to_run += len(still_open)
-        last = still_open[-1][0] if still_open else last
-        fires += still_open[: max(0, keep + 1 - len(fires))]
+        found = await backfill.still_open(conn, stored, [(at, scope) for at in chunk for scope in scopes])
+        to_run += len(found.fires)
+        skipped += found.skipped
+        last = found.fires[-1][0] if found.fires else last
+        fires += found.fires[: max(0, keep + 1 - len(fires))]
         await slices.rest()
-    return _Open(fires, len(fires) == to_run, count * len(scopes), to_run, last)
+    return _Open(fires, len(fires) == to_run, count * len(scopes), to_run, skipped, last)
 
 
 def _chunk(scopes: tuple[str, ...]) -> int:

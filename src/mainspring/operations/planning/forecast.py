@@ -2,37 +2,34 @@
 
 By the schedules as they are now: what a task takes, overlaps and limits are not foreseen. A forecast is kept until a
 schedule changes.
-Next: model/forecasting/forecast.py
+Next: operations/planning/sources.py
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.access.actors import Actor
 from mainspring.model.forecasting.forecast import Counts, Source
-from mainspring.model.schedules.schedules import Policies, Schedule
-from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.model.words.instants import check_instant
 from mainspring.operations.parts.slices import Slices
+from mainspring.operations.planning import sources
+from mainspring.operations.planning.sources import By
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import planned
-from mainspring.store.schedules.planned import AT_ONCE, Planned
-
-By = Literal["none", "job", "label"]
 
 DAY = timedelta(days=1)
 LONGEST = timedelta(days=8)
 MOST_CELLS = 2_000
 MOST_SERIES = 50
 MOST_KEPT = 8
-BUDGET = 2.0  # seconds of computing
+BUDGET = 4.0  # seconds of computing, in slices; 100,000 schedules take a third of it
 OTHERS = "(others)"
 
 _kept: OrderedDict[Any, Forecast] = OrderedDict()
@@ -80,15 +77,14 @@ async def forecast(
     cell: timedelta = timedelta(minutes=15),
     by: By = "none",
 ) -> Forecast:
-    """How many tasks the schedules will start, cell by cell, and which of them start together."""
+    """How many tasks the schedules will start, cell by cell, and which of them start together.
+
+    Cells are whole: the first is the one that `start` lies in, and what it has started before that is counted too.
+    """
     state, now = await planned.state(conn)
-    first = _floor(now if start is None else check_instant(start, field="from"), _check_cell(cell))
+    first = floor(now if start is None else check_instant(start, field="from"), check_cell(cell))
     last = first + DAY if end is None else check_instant(end, field="to")
-    if not timedelta(0) < last - first <= LONGEST or (last - first) / cell > MOST_CELLS:
-        raise ValidationError(
-            f"to: give an instant up to {LONGEST.days} days after the start, and at most {MOST_CELLS:,} cells",
-            field="to",
-        )
+    check_range(first, last, cell)
     if by not in ("none", "job", "label"):
         raise ValidationError(f"by: {shown(by)}; use none, job or label", field="by")
     key = (state, first, last, cell, by, actor.jobs)
@@ -97,10 +93,10 @@ async def forecast(
         return kept
     slices = Slices()
     cells = -(-(last - first) // cell)
-    counts = Counts(first, first + cells * cell, cell, now)
-    unknown: list[str] = []
-    sources = await _sources(conn, actor, by, slices, unknown)
-    complete = await _count(counts, sources, slices, unknown)
+    counts = Counts(first, first + cells * cell, cell, now, has_series=by != "none")
+    read = await sources.sources(conn, actor, state, by, slices)
+    unknown = list(read.unknown)
+    complete = await count(counts, read.sources, slices, unknown)
     found = await _result(counts, by, slices, unknown, complete=complete)
     _kept[key] = found
     if len(_kept) > MOST_KEPT:
@@ -108,76 +104,28 @@ async def forecast(
     return found
 
 
-def _check_cell(cell: timedelta) -> timedelta:
+def check_range(start: datetime, end: datetime, cell: timedelta) -> None:
+    if not timedelta(0) < end - start <= LONGEST or (end - start) / cell > MOST_CELLS:
+        raise ValidationError(
+            f"to: give an instant up to {LONGEST.days} days after the start, and at most {MOST_CELLS:,} cells",
+            field="to",
+        )
+
+
+def check_cell(cell: timedelta) -> timedelta:
     if not isinstance(cell, timedelta) or cell.microseconds or not timedelta(seconds=1) <= cell <= DAY:
         raise ValidationError(f"cell: {shown(cell)}; give whole seconds up to a day, such as 15m", field="cell")
     return cell
 
 
-def _floor(at: datetime, cell: timedelta) -> datetime:
+def floor(at: datetime, cell: timedelta) -> datetime:
     epoch = datetime(1970, 1, 1, tzinfo=at.tzinfo)
     return epoch + (at - epoch) // cell * cell
 
 
-async def _sources(conn: Connection, actor: Actor, by: By, slices: Slices, unknown: list[str]) -> list[Source]:
-    """The schedules that the actor sees, those with equal plan times together, those with the most starts first."""
-    found: dict[Any, tuple[Schedule, list[str], dict[str, int], int | None]] = {}
-    policies: dict[str, Policies] = {}
-    reached: dict[str, bool] = {}
-    after = 0
-    while rows := await planned.planned(conn, after):
-        after = rows[-1].id
-        for row in rows:
-            if row.job not in reached:
-                reached[row.job] = actor.reaches(row.job)
-            if reached[row.job]:
-                _group(row, _series(row, by), found, policies, unknown)
-            await slices.rest()
-        if len(rows) < AT_ONCE:
-            break
-    sources = [Source(schedule, names, starts, left) for schedule, names, starts, left in found.values()]
-    return sorted(sources, key=lambda source: -source.weight)
-
-
-def _group(
-    row: Planned,
-    series: str,
-    found: dict[Any, tuple[Schedule, list[str], dict[str, int], int | None]],
-    policies: dict[str, Policies],
-    unknown: list[str],
-) -> None:
-    try:
-        if row.policies not in policies:
-            policies[row.policies] = msgspec.json.decode(row.policies, type=Policies)
-    except UNREADABLE:
-        unknown.append(row.name)
-        return
-    own = policies[row.policies]
-    left = None if own.max_runs is None else max(0, own.max_runs - row.runs)
-    # H in a cron expression and jitter are spread by the name; runs that are left are those of one schedule.
-    is_alone = own.jitter or left is not None or (row.kind == "cron" and "h" in row.expression.lower())
-    key = (row.kind, row.expression, row.timezone, row.policies, row.name if is_alone else "")
-    if key not in found:
-        schedule = Schedule(row.name, row.job, row.kind, row.expression, row.timezone, own)  # type: ignore[arg-type]
-        found[key] = (schedule, [], {}, left)
-    _, names, starts, _ = found[key]
-    if len(names) < 10:
-        names.append(row.name)
-    starts[series] = starts.get(series, 0) + max(1, len(own.scopes))
-
-
-def _series(row: Planned, by: By) -> str:
-    if by == "none":
-        return ""
-    if by == "job":
-        return row.job
-    labels: Mapping[str, str] = msgspec.json.decode(row.labels)
-    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
-
-
-async def _count(counts: Counts, sources: list[Source], slices: Slices, unknown: list[str]) -> bool:
+async def count(counts: Counts, given: Sequence[Source], slices: Slices, unknown: list[str]) -> bool:
     """Whether there was time for all of them."""
-    for source in sources:
+    for source in given:
         await slices.rest()
         if slices.used > BUDGET:
             return False
@@ -192,15 +140,11 @@ async def _count(counts: Counts, sources: list[Source], slices: Slices, unknown:
 
 
 async def _result(counts: Counts, by: By, slices: Slices, unknown: list[str], *, complete: bool) -> Forecast:
-    totals = [0] * counts.cells
-    for cells in counts.by_series.values():
-        totals = [total + starts for total, starts in zip(totals, cells, strict=True)]
-        await slices.rest()
     found = []
-    for number, starts in enumerate(totals):
+    for number in range(counts.cells):
         peak, peak_at = counts.peak(number)
         at = counts.start + number * timedelta(seconds=counts.cell)
-        found.append(ForecastCell(at, starts, peak, peak_at))
+        found.append(ForecastCell(at, counts.starts(number), peak, peak_at))
         await slices.rest()
     herds = []
     for herd in counts.herds():
@@ -212,7 +156,7 @@ async def _result(counts: Counts, by: By, slices: Slices, unknown: list[str], *,
         end=counts.end,
         cell=float(counts.cell),
         by=by,
-        starts=sum(totals),
+        starts=sum(cell.starts for cell in found),
         cells=found,
         series=[] if by == "none" else _largest(counts.by_series),
         herds=herds,

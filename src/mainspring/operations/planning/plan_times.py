@@ -13,20 +13,27 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from mainspring.errors import ValidationError, shown
+from mainspring.errors import Conflict, ValidationError, shown
 from mainspring.model.access.actors import Actor
+from mainspring.model.forecasting.forecast import Counts, Source
 from mainspring.model.forecasting.preview import Preview, PreviewFire, foreseen
 from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.schedules.planning import INSTANT
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.skips import Skip
 from mainspring.model.schedules.story import Story
 from mainspring.model.schedules.timing import timing
 from mainspring.model.words.globs import covering
-from mainspring.model.words.instants import check_instant
+from mainspring.model.words.instants import check_instant, parse_time
 from mainspring.operations import pages, schedules
 from mainspring.operations.pages import Page
+from mainspring.operations.parts.by_name import AT_ONCE
 from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning.schedule_views import FireView, fire_view
+from mainspring.store.followed import slo as objectives
+from mainspring.store.followed.slo import SloState
+from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import explain as stories
 from mainspring.store.schedules import fires as ledger
@@ -36,6 +43,7 @@ from mainspring.store.schedules.missed import Checked
 from mainspring.store.schedules.schedules import Filter, Stored
 
 MAX_FIRES = 1000
+DAY_SECONDS = 0.1  # of counting the plan times of a day
 CHECK_SECONDS = 0.5  # of one page of `check`
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -44,6 +52,18 @@ class Explanation(msgspec.Struct, frozen=True):
     schedule: str
     timezone: str
     plan_times: list[Story]
+
+
+async def slo(conn: Connection, actor: Actor, name: str) -> SloState:
+    """How a schedule does by its SLO: compliance in the window, the budget that is left, and how fast it burns."""
+    stored = await schedules.find(conn, actor, name)
+    objective = stored.schedule.policies.slo
+    if objective is None:
+        raise Conflict(
+            f"schedule {name!r} has no SLO; give it one with `mainspring schedule edit {name} --slo lateness=2s`",
+            field="slo",
+        )
+    return await objectives.state(conn, stored.id, objective)
 
 
 async def fires(
@@ -69,21 +89,30 @@ async def fires(
     return pages.page(found, limit, filters, lambda fire: (fire.plan_time, fire.scope))
 
 
-async def explain(conn: Connection, actor: Actor, name: str, *, at: datetime | None = None) -> Explanation:
-    """The story of one plan time; without one, of the last and the next."""
+async def explain(
+    conn: Connection, actor: Actor, name: str, *, at: datetime | None = None, local: str | None = None
+) -> Explanation:
+    """The story of one plan time; without one, of the last and the next.
+
+    `local` is a time as the clocks of the schedule show it, such as 2026-03-29T02:30: one that comes twice has two
+    stories, and one that a clock change skips has the story of why.
+    """
     stored = await schedules.find(conn, actor, name)
     if at is not None:
         check_instant(at, field="at")
-    return Explanation(name, stored.schedule.timezone, await stories.explain(conn, stored, at))
+    elif local is not None:
+        at = parse_time(local, field="local")
+    told = await stories.explain(conn, stored, at, waits=find_waits)
+    return Explanation(name, stored.schedule.timezone, told)
 
 
 async def next_times(conn: Connection, actor: Actor, name: str, *, n: int = 10) -> Preview:
-    """The next plan times of a schedule, with notes about clock changes; none while it is disabled."""
+    """The next plan times of a schedule, with notes about clock changes and skips; none while it is disabled."""
     _check_count(n)
     stored = await schedules.find(conn, actor, name)
     most = stored.schedule.policies.max_runs
-    left = n if most is None else min(n, max(0, most - stored.runs))
-    return await _foresee(stored.schedule, stored.now, left if stored.enabled else 0)
+    left = None if most is None else max(0, most - stored.runs)
+    return await _foresee(stored.schedule, stored.now, n if stored.enabled else 0, stored.skips, left=left)
 
 
 async def preview(
@@ -110,13 +139,33 @@ async def preview(
     return await _foresee(schedule, start, n)
 
 
-async def _foresee(schedule: Schedule, after: datetime, count: int) -> Preview:
+async def _foresee(
+    schedule: Schedule, after: datetime, count: int, skips: Sequence[Skip] = (), *, left: int | None = None
+) -> Preview:
+    """`left` is how many runs are left: what is skipped uses up none."""
+    runs = left
     slices, found = Slices(), list[PreviewFire]()
-    coming = foreseen(schedule, after)
-    while len(found) < count and (fire := next(coming, None)) is not None:
+    coming = foreseen(schedule, after, skips)
+    while len(found) < count and left != 0 and (fire := next(coming, None)) is not None:
         found.append(fire)
+        left = left - 1 if left is not None and fire.skipped_by is None else left
         await slices.rest()
-    return Preview(timing(schedule).words, found)
+    a_day = await _count_a_day(schedule, after, runs) if count else 0
+    return Preview(timing(schedule).words, found, schedule.kind, schedule.expression, a_day)
+
+
+async def _count_a_day(schedule: Schedule, after: datetime, left: int | None) -> int | None:
+    """Plan times in the 24 hours after an instant, if they are counted in `DAY_SECONDS` of computing."""
+    slices = Slices()
+    policies = replace(schedule.policies, jitter=0.0, delay=0.0)
+    first = after + INSTANT
+    day = timedelta(days=1)
+    counts = Counts(first, first + day, day, after)
+    for _ in counts.add(Source(replace(schedule, policies=policies), [schedule.name], {"": 1}, left)):
+        await slices.rest()
+        if slices.used > DAY_SECONDS:
+            return None
+    return sum(map(sum, counts.by_series.values()))
 
 
 def _check_count(n: int) -> None:
@@ -146,14 +195,20 @@ async def check(
     filters = {"list": "check", "since": since.total_seconds()}
     after, until = pages.position(cursor, filters, str), monotonic() + CHECK_SECONDS
     reached = Filter(job=covering(actor.jobs))
-    batch = await stored_schedules.page(conn, reached, after=after, limit=pages.check_limit(limit))
+    pages.check_limit(limit)
     found: list[Checked] = []
-    for number, stored in enumerate(batch.items, 1):
-        if actor.reaches(stored.schedule.job):
-            found.append(await _check(conn, stored, back))
-        if monotonic() >= until and number < len(batch.items):
-            return Page(found, pages.cursor(filters, stored.schedule.name))
-    return Page(found, None if batch.last is None else pages.cursor(filters, batch.last))
+    read = 0
+    while True:
+        batch = await stored_schedules.page(conn, reached, after=after, limit=min(AT_ONCE, limit - read))
+        for number, stored in enumerate(batch.items, 1):
+            if actor.reaches(stored.schedule.job):
+                found.append(await _check(conn, stored, back))
+            if monotonic() >= until and number < len(batch.items):
+                return Page(found, pages.cursor(filters, stored.schedule.name))
+        read += len(batch.items)
+        after = batch.last
+        if after is None or read >= limit or monotonic() >= until:
+            return Page(found, None if after is None else pages.cursor(filters, after))
 
 
 async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from mainspring.errors import ValidationError
+from mainspring.model.access.masking import masked
 from mainspring.model.schedules.edit_schedule import differences
 from mainspring.model.schedules.planning import Reason
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, spec_of
 from mainspring.model.schedules.schedules import Kind, Policies
+from mainspring.model.schedules.skips import Skip, unskipped
 from mainspring.model.schedules.story import Origin
 from mainspring.model.schedules.timing import timing
 from mainspring.model.words.zones import by_its_clocks, zone_or_utc
+from mainspring.store.followed.slo import SloState
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import fires
 from mainspring.store.schedules.fires import Run
@@ -41,6 +46,7 @@ class FireView(msgspec.Struct, frozen=True):
     task_id: int | None
     state: str | None  # of the task; None as well when retention dropped it
     reason: Reason | None  # why there is no task
+    skipped_by: str | None  # the actor, and why, where the reason is `skipped`
     decided_at: datetime
     finished_at: datetime | None  # of the task
     age: float  # seconds since then, else since the plan time, by the database's clock
@@ -58,6 +64,16 @@ class Drift(msgspec.Struct, frozen=True):
     in_force: Any
 
 
+class SkipView(msgspec.Struct, frozen=True):
+    """Plan times that a person has skipped; `start` and `until` are the same for a single one."""
+
+    start: datetime
+    until: datetime  # it is skipped as well
+    by: str
+    note: str
+    made_at: datetime
+
+
 class ScheduleView(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -68,7 +84,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     timezone: str
     enabled: bool
     state: State
-    next: datetime | None  # plan time
+    next: datetime | None  # plan time that is not skipped
     last: FireView | None  # the last fire whose task ended; while none has, the latest; None where not looked for
     runs: int
     app: str | None
@@ -81,12 +97,16 @@ class ScheduleView(msgspec.Struct, frozen=True):
     is_orphan: bool  # its application has started without it
     policies: AllPolicies
     spec: ScheduleSpec  # as it can be written again
+    skips: list[SkipView]  # by hand, those that are not over
 
 
 class ScheduleDetail(msgspec.Struct, frozen=True):
     schedule: ScheduleView
     next: list[datetime]
     last: list[FireView]
+    slo: SloState | None  # how it does by its objective; null: it has none
+    before: str | None = None  # the schedule before it, by name
+    after: str | None = None
 
 
 class ScheduleChange(msgspec.Struct, frozen=True):
@@ -124,8 +144,9 @@ def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
         last=last_ended(last),
         drift=[] if stored.code is None else [_drift(*one) for one in differences(stored.code, schedule)],
         problem=problem,
-        policies=AllPolicies(**msgspec.structs.asdict(schedule.policies)),
-        spec=spec_of(schedule, enabled=stored.enabled),
+        policies=AllPolicies(**msgspec.structs.asdict(masked(schedule.policies))),
+        spec=masked(spec_of(schedule, enabled=stored.enabled)),
+        skips=[skip_view(skip, zone) for skip in stored.skips],
         enabled=stored.enabled,
         runs=stored.runs,
         app=stored.app,
@@ -137,8 +158,15 @@ def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
     )
 
 
+def skip_view(skip: Skip, zone: ZoneInfo) -> SkipView:
+    """By the clocks of a timezone."""
+    start, until, made_at = (by_its_clocks(at, zone) for at in (skip.start, skip.stop, skip.made_at))
+    return SkipView(start, until, skip.by, skip.note, made_at)
+
+
 def _drift(field: str, code: Any, in_force: Any) -> Drift:
-    return Drift(field, msgspec.to_builtins(code), msgspec.to_builtins(in_force))
+    told = [masked({field: msgspec.to_builtins(one)})[field] for one in (code, in_force)]
+    return Drift(field, *told)
 
 
 def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:
@@ -152,13 +180,12 @@ def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:
 
 
 def coming(stored: Stored, count: int) -> list[datetime]:
-    """The next plan times; none if it is disabled or has used up its runs."""
+    """The next plan times that are not skipped; none if it is disabled or has used up its runs."""
     most = stored.schedule.policies.max_runs
     if not stored.enabled or (most is not None and stored.runs >= most):
         return []
     times = timing(stored.schedule)
-    end = datetime.max.replace(tzinfo=stored.now.tzinfo)
-    return [by_its_clocks(at, times.zone) for at in times.between(stored.now, end, count)]
+    return [by_its_clocks(at, times.zone) for at in islice(unskipped(times, stored.skips, stored.now), count)]
 
 
 async def last_fires(conn: Connection, found: Sequence[Stored]) -> dict[int, list[FireView]]:
@@ -178,6 +205,7 @@ def fire_view(stored: Stored, run: Run) -> FireView:
         task_id=fire.task_id,
         state=None if run.state is None else run.state.label,
         reason=fire.reason,
+        skipped_by=fire.skipped_by,
         decided_at=by_its_clocks(fire.decided_at, zone),
         finished_at=None if run.finished_at is None else by_its_clocks(run.finished_at, zone),
         age=(stored.now - (run.finished_at or fire.plan_time)).total_seconds(),

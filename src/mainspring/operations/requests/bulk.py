@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from mainspring.errors import JobNotFound, MainspringError, ValidationError
+from mainspring.errors import BatchEnded, BatchNotFound, JobNotFound, MainspringError, QueueFull, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import PENDING
 from mainspring.operations import Connections
@@ -191,11 +191,14 @@ Outcomes = dict[int, Submitted | MainspringError]  # by line; one that was not t
 
 async def _submit(conn: Connection, actor: Actor, found: Read, *, stops: bool) -> Outcomes:
     plain = found.plain
-    if plain is not None and actor.reaches(plain.job):
+    if plain is not None and actor.reaches(plain.job) and not (actor.jobs and plain.batch is not None):
         # If it is refused, nothing of it was submitted: then each line gets its own error below.
-        with suppress(JobNotFound, ValidationError):
+        with suppress(JobNotFound, BatchNotFound, BatchEnded, ValidationError, QueueFull):
             async with conn.transaction() if conn.is_in_transaction() else nullcontext():
-                ids = await enqueue.submit(conn, BulkSubmission(plain.job, plain.args, plain.priority))
+                many = BulkSubmission(
+                    plain.job, plain.args, plain.priority, batch=plain.batch, submitter=new_tasks.submitter(actor)
+                )
+                ids = await enqueue.submit(conn, many)
             return {number: Submitted(id, PENDING.label, True) for number, id in zip(found.numbers, ids, strict=True)}
     if not stops:
         return {**found.refused, **await _each(conn, actor, found.numbers, found.tasks)}

@@ -31,7 +31,7 @@ class GroupedTasks:
     async def submit(self, actor: Actor, task: NewTask) -> Submitted:
         """As operations.tasks.submit; durable when it returns."""
         checked = await new_tasks.checked_beside(actor, task)
-        if not new_tasks.can_share(task, checked):
+        if not new_tasks.can_share(actor, task, checked):
             async with self._connections.acquire() as conn:
                 return await new_tasks.submit(conn, actor, task)
         id, created = await self._submissions.submit(checked)

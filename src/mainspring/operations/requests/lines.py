@@ -16,6 +16,7 @@ from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE, decode
 from mainspring.model.words.names import check_name
+from mainspring.model.words.numbers import check_id
 from mainspring.operations.requests.new_tasks import NewTask
 
 LINES, BYTES = 1000, 1024 * 1024  # of a chunk
@@ -97,6 +98,7 @@ class Plain(NamedTuple):
     job: str
     priority: str | None
     args: list[str]
+    batch: int | None
 
 
 class Read(NamedTuple):
@@ -154,21 +156,23 @@ def _read_at_once(lines: list[bytes]) -> list[NewTask] | None:
 
 def _plain(tasks: list[NewTask]) -> Plain | None:
     """What most streams are: one statement inserts such tasks in half the time."""
-    job, priority = tasks[0].job, tasks[0].priority
+    job, priority, batch = tasks[0].job, tasks[0].priority, tasks[0].batch
     if not all(
-        task.job == job and task.priority == priority
+        task.job == job and task.priority == priority and task.batch == batch
         and task.run_at is None and task.delay is None and task.key is None and task.concurrency_key is None
-        and not task.after and not task.require_agents
+        and not task.after and not task.require_agents and not task.tags
+        and task.expires is None and task.timeout is None and task.retries is None
         for task in tasks
     ):  # fmt: skip
         return None
     try:
         level = None if priority is None else str(priority_level(priority))
         name = check_name(job, field="job")
+        number = None if batch is None else check_id(batch, field="batch")
     except MainspringError:  # each line is told by itself
         return None
     encode = _ENCODER.encode
-    return Plain(name, level, [encode(task.args).decode() for task in tasks])
+    return Plain(name, level, [encode(task.args).decode() for task in tasks], number)
 
 
 def _read_one(line: bytes) -> NewTask:

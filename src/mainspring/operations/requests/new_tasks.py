@@ -13,8 +13,24 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mainspring.errors import JobNotFound, MainspringError, NoAgents, TaskExists, ValidationError, shown
+from mainspring.errors import (
+    BatchEnded,
+    BatchNotFound,
+    JobNotFound,
+    MainspringError,
+    NoAgents,
+    QueueFull,
+    TaskExists,
+    ValidationError,
+    shown,
+)
 from mainspring.model.access.actors import Actor
+from mainspring.model.flows.options import (
+    OnParentFailure,
+    check_on_parent_failure,
+    check_tags,
+    check_task_retries,
+)
 from mainspring.model.limits.limits import check_concurrency_key
 from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.define_job import priority_level
@@ -25,6 +41,7 @@ from mainspring.model.words.durations import seconds
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
+from mainspring.store.batches import batches
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import lookup
@@ -34,7 +51,9 @@ from mainspring.store.tasks.enqueue import Submission
 
 MOST = 10_000  # tasks that are submitted at once
 MOST_PARENTS = 1000
+MAX_SUBMITTER = 200  # characters of an actor's name
 DAY = timedelta(days=1)  # the text need not be read for each task
+_OF_ONE = (JobNotFound, BatchNotFound, BatchEnded, ValidationError, TaskExists, NoAgents, QueueFull)  # not of the rest
 IN_A_THREAD = 32 * 1024  # bytes of arguments from which they are checked beside the event loop
 RETRY_AFTER = 5  # seconds, where no agent is there
 
@@ -49,7 +68,13 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     key_ttl: float | str = "1d"
     if_exists: Literal["return", "reject"] = "return"  # where the key is taken
     after: Sequence[int] = ()  # it waits until these tasks have succeeded
+    on_parent_failure: OnParentFailure | None = None  # if one of them does not; None: skip
     concurrency_key: str | None = None
+    batch: int | None = None  # that it is counted in
+    tags: Sequence[str] = ()  # up to 10 words
+    expires: float | str | None = None  # a duration: it is skipped if it has not started so long after its time
+    timeout: float | str | None = None  # a duration, in place of its job's
+    retries: int | None = None  # in place of its job's
     require_agents: bool = False  # refuse it if no agent could run it
 
 
@@ -70,7 +95,7 @@ def submission(task: NewTask) -> Submission:
         raise ValidationError(f"if_exists: {shown(task.if_exists)}; use return or reject", field="if_exists")
     if len(task.after) > MOST_PARENTS:
         raise ValidationError(f"after: {len(task.after)} tasks; at most {MOST_PARENTS}", field="after")
-    concurrency_key = task.concurrency_key
+    concurrency_key, policy = task.concurrency_key, task.on_parent_failure
     return Submission(
         job=check_name(task.job, field="job"),
         args=encode(task.args, "args"),
@@ -83,14 +108,30 @@ def submission(task: NewTask) -> Submission:
         else timedelta(seconds=seconds(task.key_ttl, field="key_ttl", at_least=0.001)),
         after=[check_id(id, field="after") for id in task.after] or None,
         concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
+        on_parent_failure=None if policy is None else check_on_parent_failure(policy),
+        batch=None if task.batch is None else check_id(task.batch, field="batch"),
+        if_exists="reject" if task.if_exists == "reject" and task.key is not None else None,
+        expires=_duration(task.expires, "expires"),
+        tags=check_tags(task.tags) or None,
+        timeout=_duration(task.timeout, "timeout"),
+        retries=None if task.retries is None else check_task_retries(task.retries),
     )
+
+
+def _duration(given: float | str | None, field: str) -> timedelta | None:
+    return None if given is None else timedelta(seconds=seconds(given, field=field, at_least=0.001))
 
 
 def checked(actor: Actor, task: NewTask) -> Submission:
     """The same, of a job that the actor reaches."""
     found = submission(task)
     _check_job(actor, found.job)
-    return found
+    return found._replace(submitter=submitter(actor))
+
+
+def submitter(actor: Actor) -> str:
+    """Who is kept with a task."""
+    return actor.name[:MAX_SUBMITTER]
 
 
 async def checked_beside(actor: Actor, task: NewTask) -> Submission:
@@ -105,20 +146,17 @@ def _is_large(task: NewTask) -> bool:
         return False
 
 
-def can_share(task: NewTask, checked: Submission) -> bool:
+def can_share(actor: Actor, task: NewTask, checked: Submission) -> bool:
     """Whether it may go into one statement with others: nothing has to be looked up for it."""
-    return checked.can_share and not task.require_agents and task.if_exists == "return"
+    return checked.can_share and not task.require_agents and not (actor.jobs and checked.batch is not None)
 
 
 async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
     given = await checked_beside(actor, task)
-    await _check_parents(conn, actor, given)
+    await check_relations(conn, actor, given)
     if task.require_agents:
-        await _check_agents(conn, given.job)
-    if task.key is None or task.if_exists == "return":
-        return await answer(conn, task, *await enqueue.submit_new(conn, given))
-    async with conn.transaction():  # a key is not taken by a submission that is refused for it
-        return await answer(conn, task, *await enqueue.submit_new(conn, given))
+        await check_agents(conn, given.job)
+    return await answer(conn, task, *await enqueue.submit_new(conn, given))
 
 
 async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) -> list[Submitted | MainspringError]:
@@ -137,7 +175,7 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
         except MainspringError as error:
             answers[number] = error
             continue
-        if can_share(task, given):
+        if can_share(actor, task, given):
             shared[number] = given
     if len(shared) > 1:
         found = await enqueue.submit_each_new(conn, list(shared.values()))
@@ -151,7 +189,7 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
             try:
                 async with conn.transaction():  # inside one of the caller's: a refusal must not end that
                     answers[number] = await submit(conn, actor, task)
-            except (JobNotFound, ValidationError, TaskExists, NoAgents) as error:  # of this one alone
+            except _OF_ONE as error:
                 answers[number] = error
     return [answers[number] for number in range(len(tasks))]
 
@@ -166,6 +204,12 @@ def _check_job(actor: Actor, job: str) -> None:
         )
 
 
+async def check_relations(conn: Connection, actor: Actor, checked: Submission) -> None:
+    """That the actor reaches the tasks that it runs after, and the batch that it is counted in."""
+    await _check_parents(conn, actor, checked)
+    await _check_batch(conn, actor, checked)
+
+
 async def _check_parents(conn: Connection, actor: Actor, checked: Submission) -> None:
     """A task that the actor does not reach is one that does not exist."""
     for id in checked.after or () if actor.jobs else ():
@@ -174,7 +218,14 @@ async def _check_parents(conn: Connection, actor: Actor, checked: Submission) ->
             raise ValidationError(f"after: task {id} does not exist or did not succeed", field="after")
 
 
-async def _check_agents(conn: Connection, name: str) -> None:
+async def _check_batch(conn: Connection, actor: Actor, checked: Submission) -> None:
+    """An actor that reaches some jobs only adds to its own batches."""
+    if actor.jobs and checked.batch is not None and await batches.created_by(conn, checked.batch) != actor.name:
+        raise batches.not_found(checked.batch)
+
+
+async def check_agents(conn: Connection, name: str) -> None:
+    """NoAgents if no agent that is there could run a task of this job."""
     requirements = requirements_of((await jobs.find(conn, name)).definition)
     agents = await registry.loaded(conn)
     wait = why(requirements, agents)
@@ -189,8 +240,6 @@ async def _check_agents(conn: Connection, name: str) -> None:
 
 async def answer(conn: Connection, task: NewTask, id: int, created: bool) -> Submitted:
     """What is told of a task that has this id now."""
-    if not created and task.if_exists == "reject":
-        raise TaskExists(f"key: task {id} of {task.job!r} has the key {task.key!r} already", field="key", id=id)
     if created and not task.after:
         return Submitted(id, PENDING.label, True)
     state = await lookup.state_of(conn, id)

@@ -19,7 +19,6 @@ from mainspring.errors import (
     JobNotFound,
     MainspringError,
     ScheduleNotFound,
-    TaskNotFound,
     ValidationError,
     shown,
 )
@@ -33,27 +32,32 @@ from mainspring.model.words.names import check_name, check_text
 from mainspring.model.words.numbers import check_id
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import lookup
-from mainspring.store.search.search import Filters
+from mainspring.store.search.filters import Filters
+from mainspring.store.tasks.tasks import no_task
 
 MOST_VALUES = 100  # of one filter
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    id: Sequence[int] = ()
     job: Sequence[str] = ()
     schedule: Sequence[str] = ()
     state: Sequence[str] = ()
     agent: Sequence[str] = ()  # holds or ended it, or is the only one that may run it
     parent: Sequence[int] = ()  # the runs of these broadcasts, which are left out else
+    batch: Sequence[int] = ()
     priority: Sequence[int | str] = ()
     key: Sequence[str] = ()
     concurrency_key: Sequence[str] = ()
     scope: Sequence[str] = ()
+    tag: Sequence[str] = ()
     error_code: Sequence[str] = ()
     late_over: float | str | None = None  # a duration: it started so much after it was due
     created_after: datetime | None = None  # or at that instant, as with all of these
     created_before: datetime | None = None
     run_after: datetime | None = None
     run_before: datetime | None = None
+    due_before: datetime | None = None  # those that wait, and are due by then
     finished_after: datetime | None = None
     finished_before: datetime | None = None
     args: Mapping[str, str | int | float | bool] = {}  # path with dots → value
@@ -68,19 +72,22 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters:
     """The filter for the store. Names that do not exist, or that the actor does not reach, are not found."""
     checked = Filters(
-        states=[state_named(label) for label in _values(filter.state, "state")],
+        ids=[check_id(id, field="id") for id in _values(filter.id, "id")],
+        states=_states(filter),
         parents=[check_id(id, field="parent") for id in _values(filter.parent, "parent")],
+        batches=[check_id(id, field="batch") for id in _values(filter.batch, "batch")],
         priorities=[priority_level(given) for given in _values(filter.priority, "priority")],
         keys=_texts(filter.key, "key"),
         concurrency_keys=_texts(filter.concurrency_key, "concurrency_key"),
         scopes=_texts(filter.scope, "scope"),
+        tags=_texts(filter.tag, "tag"),
         error_codes=_texts(filter.error_code, "error_code"),
         late_over=None if filter.late_over is None else timedelta(seconds=seconds(filter.late_over, field="late_over")),
         args=_args(filter.args),
         created_after=_instant(filter.created_after, "created_after"),
         created_before=_instant(filter.created_before, "created_before"),
         run_after=_instant(filter.run_after, "run_after"),
-        run_before=_instant(filter.run_before, "run_before"),
+        run_before=_earlier(_instant(filter.run_before, "run_before"), _instant(filter.due_before, "due_before")),
         finished_after=_instant(filter.finished_after, "finished_after"),
         finished_before=_instant(filter.finished_before, "finished_before"),
     )
@@ -93,6 +100,16 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
         sessions=await _named(conn, actor, filter.agent, "agent"),
         agents=[as_like(name) for name in filter.agent],
     )
+
+
+def _states(filter: TaskFilter) -> list[TaskState]:
+    if filter.due_before is not None and not filter.state:
+        return [TaskState.BLOCKED, TaskState.PENDING]
+    return [state_named(label) for label in _values(filter.state, "state")]
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def state_named(label: object) -> TaskState:
@@ -108,7 +125,7 @@ async def check_reach(conn: Connection, actor: Actor, task: int, *, must_exist: 
         return
     job = await lookup.job_of(conn, task)
     if job is None or not actor.reaches(job):
-        raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
+        raise no_task(task)
 
 
 def _values(given: Sequence[Any], field: str) -> list[Any]:

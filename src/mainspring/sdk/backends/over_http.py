@@ -13,22 +13,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any, NoReturn, cast
 from uuid import uuid4
 
 import msgspec
 
 from mainspring.client.remote import FIRST_DELAY, TRIES, Client, check_url
-from mainspring.errors import MainspringError, ServerUnavailable, StoreUnavailable, ValidationError, from_code
+from mainspring.errors import MainspringError, NoAgents, ServerUnavailable, StoreUnavailable, ValidationError, from_code
+from mainspring.model.flows.batches import BatchState, Callback
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import tasks
+from mainspring.operations import batches, flows, jobs, tasks
+from mainspring.operations.batches import NewBatch
+from mainspring.operations.flows import NewStep
 from mainspring.operations.requests.bulk import MOST_ATOMIC, Committed, Done, RefusedLine
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.sdk.backends.on_database import Operation, P, R
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.task import Decode, result_of
 from mainspring.store.postgres.database import Database
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission
+from mainspring.store.tasks.enqueue import (
+    BulkSubmission,
+    CloseBatch,
+    FlowSubmission,
+    OpenBatch,
+    Request,
+    Submission,
+)
 from mainspring.store.tasks.tasks import Ended
 from mainspring.sync import SYNC_TIMEOUT, SyncBridge
 
@@ -49,14 +61,32 @@ class OverHttp:
         self.lifecycle = HttpLifecycle(check_url(url), token)
         self.sync = SyncBridge(self.lifecycle)
 
-    async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
+    async def submit(self, submission: Request, conn: Any) -> Any:
         _refuse(conn)
         client = await self._client()
-        if isinstance(submission, BulkSubmission):
-            return await _submit_many(client, submission)
+        match submission:
+            case BulkSubmission():
+                return await _submit_many(client, submission)
+            case OpenBatch():
+                return (await client.call(batches.create, _new_batch(submission))).id
+            case CloseBatch():
+                was = (await client.call(batches.show, submission.batch)).state
+                await client.call(batches.close, submission.batch)
+                return was == BatchState.OPEN.label
+            case FlowSubmission():
+                steps = msgspec.json.decode(submission.steps, type=list[NewStep])
+                return (await client.call(flows.submit, steps)).ids
         return (await client.call(tasks.submit, _new_task(submission))).id
 
-    def submit_sync(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
+    async def check_agents(self, job: str) -> None:
+        able = (await (await self._client()).call(jobs.show, job)).agents
+        if able is not None and not able.names and able.wait is not None:
+            raise NoAgents(f"no agent could run a task of {job!r} now: {able.wait.reason}", field="job")
+
+    async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await (await self._client()).call(operation, *args, **kwargs)
+
+    def submit_sync(self, submission: Request, conn: Any) -> Any:
         _refuse(conn)
         return self.sync.call("enqueue", lambda: self.submit(submission, None), SYNC_TIMEOUT)
 
@@ -69,8 +99,8 @@ class OverHttp:
     async def status(self, task: int) -> TaskView:
         return await (await self._client()).call(tasks.status, task)
 
-    async def control(self, act: Any, task: int, **options: Any) -> None:
-        await (await self._client()).call(act, task, **options)
+    async def control(self, act: Any, *given: Any, **options: Any) -> None:
+        await (await self._client()).call(act, *given, **options)
 
     async def _client(self) -> Client:
         await self.lifecycle.ensure()
@@ -136,14 +166,46 @@ def _new_task(submission: Submission) -> NewTask:
     return NewTask(
         job=submission.job,
         args=cast(Any, msgspec.Raw(submission.args.encode())),
-        priority=submission.priority,
-        run_at=submission.run_at,
-        delay=None if submission.delay is None else submission.delay.total_seconds(),
         key=submission.key,
         key_ttl=submission.key_ttl.total_seconds(),
+        if_exists="reject" if submission.if_exists == "reject" else "return",
         after=submission.after or (),
-        concurrency_key=submission.concurrency_key,
+        on_parent_failure=cast(Any, submission.on_parent_failure),
+        **_common(submission),
     )
+
+
+def _new_batch(given: OpenBatch) -> NewBatch:
+    """Who creates it is known by the token."""
+    return NewBatch(
+        name=given.name,
+        on_success=_callback(given.on_success),
+        on_complete=_callback(given.on_complete),
+        on_failure=_callback(given.on_failure),
+        parent=given.parent,
+    )
+
+
+def _callback(given: str | None) -> Callback | None:
+    return None if given is None else msgspec.json.decode(given, type=Callback)
+
+
+def _common(submission: Submission | BulkSubmission) -> dict[str, Any]:
+    return {
+        "priority": submission.priority,
+        "run_at": submission.run_at,
+        "delay": _seconds(submission.delay),
+        "concurrency_key": submission.concurrency_key,
+        "batch": submission.batch,
+        "tags": submission.tags or (),
+        "expires": _seconds(submission.expires),
+        "timeout": _seconds(submission.timeout),
+        "retries": submission.retries,
+    }
+
+
+def _seconds(given: timedelta | None) -> float | None:
+    return None if given is None else given.total_seconds()
 
 
 async def _submit_many(client: Client, submission: BulkSubmission) -> list[int]:
@@ -187,13 +249,7 @@ async def _send_many(client: Client, submission: BulkSubmission, key: str) -> li
 
 def _lines(submission: BulkSubmission) -> Any:
     """The body, part by part; each is made when the one before it is sent."""
-    common = NewTask(
-        job=submission.job,
-        priority=submission.priority,
-        run_at=submission.run_at,
-        delay=None if submission.delay is None else submission.delay.total_seconds(),
-        concurrency_key=submission.concurrency_key,
-    )
+    common = NewTask(job=submission.job, **_common(submission))
     members = {name: value for name, value in msgspec.structs.asdict(common).items() if value is not None}
     members.pop("args")
     head = msgspec.json.encode(members)[:-1]

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from mainspring.compose import local
+from mainspring.compose import local, stores
 from mainspring.errors import ValidationError, WaitTimeout, shown
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.sdk.app import App
@@ -75,7 +75,7 @@ async def database() -> AsyncIterator[str]:
     """
     server = os.environ.get("MAINSPRING_TEST_DSN")
     if not server:
-        server = await databases.embedded_server(local.data_directory(local.load()) / "tests")
+        server = await databases.embedded_server(stores.data_directory(local.load()) / "tests")
     async with databases.new_database(server) as dsn:
         yield dsn
 

@@ -131,7 +131,7 @@ class Gateway:
             if (before := self._holders.get(armed.task)) is not None:
                 before.release(armed.task)  # its ending was committed, and it was claimed again before `_recorded`
             self._holders[armed.task] = session
-        session.arm(tasks, self._clock.now(), self._catalogue.needs)
+        session.arm(tasks, self._clock.now(), self._catalogue.needs, self._catalogue.chunks)
 
     def _recorded(self, endings: list[Ending], refused: list[AttemptId]) -> None:
         """The recorder has committed these: no session holds them any more."""
@@ -154,10 +154,10 @@ class Gateway:
 
     def room(self, requirements: Requirements) -> tuple[dict[int, int], int]:
         """Free places for due tasks by session, and the sum of the windows of all sessions that fit."""
-        now, needs = self._clock.now(), requirements.placement.needs
+        now, needs, chunk = self._clock.now(), requirements.placement.needs, requirements.chunk
         fitting = self._fitting(requirements)
-        free = {session.id: room for session in fitting if (room := session.room(now, needs)) > 0}
-        return free, sum(session.window_for(needs) for session in fitting)
+        free = {session.id: room for session in fitting if (room := session.room(now, needs, chunk)) > 0}
+        return free, sum(session.window_for(needs, chunk) for session in fitting)
 
     def is_full(self, id: int) -> bool:
         """Whether due tasks may wait for a place of this session, but for those that are just ending there."""

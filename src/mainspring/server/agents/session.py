@@ -24,6 +24,7 @@ from mainspring.model.messages import (
     Recall,
     ServerMessage,
 )
+from mainspring.model.placement.chunk_slots import ChunkSlots
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Candidate, copies
 from mainspring.model.reports import Report, about, items
@@ -42,6 +43,7 @@ ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
 FRAME = 1 << 20  # bytes of arguments in one message
 FAR = 1e9  # seconds: more than any clock is wrong
 MANY = 2**31 - 1  # of what is counted
+NO_CHUNKS: Mapping[int, int] = {}
 HORIZON = 0.1  # seconds of due work that may queue at an agent, at the rate at which it finishes tasks
 
 
@@ -96,6 +98,7 @@ class AgentSession:
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
         self.output = OutputQuota()
         self.reported: set[int] = set()  # tokens of attempts that have ended and are not yet recorded
+        self._chunk_slots = ChunkSlots()  # of those that have not ended, where one call takes several
         self.promised = 0  # tasks that a statement under way may claim for it
         self.batch = 0  # the last claim made for it
         self.cancelling: set[tuple[int, int | None]] = set()  # tokens of Cancel and Recall messages sent, with mode
@@ -107,14 +110,26 @@ class AgentSession:
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
         self._ahead: list[float] = []  # a heap: instants of the tasks armed ahead of time
-        self._known_jobs: set[tuple[int, int]] = set()  # sent to it, with version
-        self._finished = 0
+        self._known_jobs: dict[int, tuple[int, float | None]] = {}  # sent to it: version and default timeout
+        self._finished = 0.0  # slots that became free
         self._rate = 0.0
         self._rated_at = boottime()
 
-    def arm(self, tasks: list[Armed], now: float, needs: Mapping[int, Mapping[str, float]]) -> None:
-        """Hold what was claimed for it. `needs` are amounts by job, for the jobs that need any."""
+    def arm(
+        self,
+        tasks: list[Armed],
+        now: float,
+        needs: Mapping[int, Mapping[str, float]],
+        chunks: Mapping[int, int] = NO_CHUNKS,
+    ) -> None:
+        """Hold what was claimed for it. `needs` are amounts by job, for the jobs that need any; `chunks` how many tasks
+        one call takes, for the jobs of which it takes several."""
         self.noted += len(tasks)
+        if chunks:
+            for armed in tasks:
+                if armed.job in chunks:
+                    ahead_until = armed.fire_at if armed.fire_at > now else None
+                    self._chunk_slots.take(armed.task, armed.job, chunks[armed.job], ahead_until)
         for armed in tasks:
             self.held[armed.task] = armed.token
             if armed.job in needs:
@@ -155,10 +170,14 @@ class AgentSession:
                 if self.held.get(ending.task) == ending.token:
                     self.amounts.release(ending.task)
         self._finished += len(endings)
+        if self._chunk_slots.job_of:
+            for ending in endings:
+                if self.held.get(ending.task) == ending.token and (share := self._chunk_slots.release(ending.task)):
+                    self._finished += share - 1.0
         elapsed = boottime() - self._rated_at
         if elapsed >= 0.02:
             self._rate += (self._finished / elapsed - self._rate) * min(1.0, elapsed / HORIZON)
-            self._finished = 0
+            self._finished = 0.0
             self._rated_at = boottime()
 
     def release(self, task: int) -> None:
@@ -167,6 +186,8 @@ class AgentSession:
         self.output.forget(token)
         if self.amounts.in_use:
             self.amounts.release(task)
+        if self._chunk_slots.job_of:
+            self._chunk_slots.release(task)
 
     def is_worth_compacting(self, batch: int) -> bool:
         """Whether its rows of claims differ from what it holds; if it holds many, whether most tasks in them ended."""
@@ -182,13 +203,14 @@ class AgentSession:
 
     @property
     def window(self) -> int:
-        """How many due tasks it may hold: its slots, plus what it finishes within the horizon."""
+        """How many slots due tasks may take: its own, plus those that become free within the horizon."""
         return self.slots + int(self._rate * HORIZON)
 
     @property
     def load(self) -> float:
         """The share of its slots that due tasks take, 0 to 1."""
-        return min(1.0, max(0, len(self.held) - len(self._ahead)) / self.slots)
+        saved = self._chunk_slots.saved(0.0) if self._chunk_slots.job_of else 0
+        return min(1.0, max(0, len(self.held) - len(self._ahead) - saved) / self.slots)
 
     def vital(self, lead: Lead) -> Vital:
         """What each renewal of its lease writes about it."""
@@ -219,15 +241,20 @@ class AgentSession:
         oldest = now - lease * 5 / 6  # a watchdog renews the lease of an agent that is blocked, and hears nothing
         return min(self.renewed_at, self.heard_at) > oldest and self.link.stalled_since > now - lease / 5
 
-    def window_for(self, needs: Mapping[str, float]) -> int:
-        """How many due tasks with these needs it may hold."""
-        return min(self.window, copies(needs, self.offers)) if needs else self.window
+    def window_for(self, needs: Mapping[str, float], chunk: int = 1) -> int:
+        """How many due tasks with these needs it may hold, if `chunk` of them share a slot."""
+        return min(self.window * chunk, copies(needs, self.offers)) if needs else self.window * chunk
 
-    def room(self, now: float, needs: Mapping[str, float]) -> int:
-        """How many due tasks with these needs it can take."""
+    def used(self, now: float) -> int:
+        """How many slots its due tasks take; more than it has while some wait for one."""
+        used = len(self.held) - len(self.reported) - self.ahead(now)
+        return used - self._chunk_slots.saved(now) if self._chunk_slots.job_of else used
+
+    def room(self, now: float, needs: Mapping[str, float], chunk: int = 1) -> int:
+        """How many due tasks with these needs it can take, if `chunk` of them share a slot."""
         if self.draining:
             return 0
-        free = self.window - (len(self.held) - len(self.reported) - self.ahead(now)) - self.promised
+        free = (self.window - self.used(now) - self.promised) * chunk
         return min(free, copies(needs, self.amounts.free)) if needs else free
 
     def room_ahead(self, now: float, needs: Mapping[str, float]) -> int:
@@ -243,7 +270,9 @@ class AgentSession:
             session=self.id,
             name=self.name,
             free=free,
-            busy=len(self.held) - len(self.reported),
+            busy=len(self.held)
+            - len(self.reported)
+            - (self._chunk_slots.saved(0.0) if self._chunk_slots.job_of else 0),
             slots=self.slots,
             cpu=self.heartbeat.cpu,
             memory=self.heartbeat.memory,
@@ -256,6 +285,8 @@ class AgentSession:
         first = size = 0
         for number, armed in enumerate(tasks):
             size += len(armed.args) + len(armed.checkpoint or "")
+            if armed.parents is not None:
+                size += len(armed.parents)
             if size > FRAME and number > first:
                 yield self._dispatch(catalogue, tasks[first:number])
                 first, size = number, 0
@@ -266,8 +297,8 @@ class AgentSession:
         jobs = []
         for id in {armed.job for armed in tasks}:
             job = catalogue.jobs.get(id)
-            if job is not None and (id, job.version) not in self._known_jobs:
-                self._known_jobs.add((id, job.version))
+            if job is not None and self._known_jobs.get(id) != (known := (job.version, job.default_timeout)):
+                self._known_jobs[id] = known
                 jobs.append(job)
         return Dispatch(jobs, tasks, self.id)
 

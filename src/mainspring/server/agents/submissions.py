@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -103,12 +104,33 @@ def _submission(request: Submit) -> Submission | BulkSubmission:
     """Raises ValueError, OverflowError or OSError for what no honest agent sends."""
     if not all(0 < number < 2**63 for number in (request.task, request.token, *(request.after or ()))):
         raise ValueError("no such task")
-    run_at = None if request.run_at is None else datetime.fromtimestamp(request.run_at, UTC)
-    delay = None if request.delay is None else timedelta(seconds=request.delay)
+    common: dict[str, Any] = {
+        "priority": request.priority,
+        "run_at": None if request.run_at is None else datetime.fromtimestamp(request.run_at, UTC),
+        "delay": _duration(request.delay),
+        "concurrency_key": request.concurrency_key,
+        "batch": request.batch,
+        "expires": _duration(request.expires),
+        "tags": request.tags,
+        "timeout": _duration(request.timeout),
+        "retries": request.retries,
+        "stalls_after": _duration(request.stalls_after),
+        "submitter": f"task:{request.task}",
+    }
     if request.many:
-        return BulkSubmission(request.job, request.args, request.priority, run_at, delay, request.concurrency_key)
+        return BulkSubmission(request.job, request.args, **common)
     (args,) = request.args
-    ttl = timedelta(seconds=request.key_ttl)
     return Submission(
-        request.job, args, request.priority, run_at, delay, request.key, ttl, request.after, request.concurrency_key
+        request.job,
+        args,
+        key=request.key,
+        key_ttl=timedelta(seconds=request.key_ttl),
+        after=request.after,
+        on_parent_failure=request.on_parent_failure,
+        if_exists=request.if_exists,
+        **common,
     )
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Catalogue: the jobs, pools and settings in memory, refreshed by hints and by polling.
+"""Catalogue: the jobs, pools, settings and holds in memory, refreshed by hints and by polling.
 
 Next: server/dispatch/dispatcher.py
 """
@@ -8,13 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mainspring.model.placement.placement import DEFAULT_STRATEGY, Requirements
+from msgspec.structs import replace
+
+from mainspring.loops import Signal
+from mainspring.model.limits.holds import NO_HOLDS
+from mainspring.model.placement.placement import DEFAULT_STRATEGY, Requirements, requirements_of
+from mainspring.model.settings import DEFAULTS, RunTimeSettings, unless_off
 from mainspring.model.tasks.jobs import Definition, Job
-from mainspring.store.cluster import settings
+from mainspring.store.cluster import holds, settings
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import jobs
 
 log = logging.getLogger("mainspring")
+
+
+def with_defaults(job: Job, settings: RunTimeSettings) -> Job:
+    """The job with what its definition leaves to the settings."""
+    definition, retries = job.definition, settings.default_retries
+    if definition.retries_by_default and retries is not None and definition.delivery != "at_most_once":
+        definition = replace(definition, retry=replace(definition.retry, retries=retries))
+    return replace(job, definition=definition, default_timeout=unless_off(settings.default_timeout))
 
 
 class Catalogue:
@@ -31,18 +44,25 @@ class Catalogue:
             int, int
         ] = {}  # job whose tasks may hold slots of limits → the pool they are claimed from
         self.needs: dict[int, dict[str, float]] = {}  # by job, for the jobs that need any amounts
+        self.chunks: dict[int, int] = {}  # by job, how many tasks share a slot, for the jobs of which several do
         self.strategy = strategy  # of placement, for jobs that name none
+        self.settings = DEFAULTS  # that operators change at run time
+        self.holds = NO_HOLDS
         self.wake = asyncio.Event()
+        self.on_holds: Signal[[]] = Signal()  # they have changed
 
     async def refresh(self) -> int:
-        """Read all jobs, pools and settings."""
+        """Read all jobs, pools, settings and holds."""
         async with self._database.acquire() as conn:
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
             gates = await jobs.gates(conn)
-            self.strategy = await settings.strategy(conn, self._default_strategy)
+            self.settings = await settings.load(conn)
+            held = await holds.load(conn)
+        self.strategy = self.settings.placement or self._default_strategy
         self._gates = {gate.id: gate.target for gate in gates}
-        self.behind_gates = {gate.job: gate.target for gate in gates if gate.job is not None}
+        self.behind_gates = {gate.job: gate.target for gate in gates if gate.job is not None and not gate.is_of_hold}
+        readable = [with_defaults(job, self.settings) for job in readable]
         self.jobs = {job.id: job for job in readable}
         for name in unreadable.keys() - self._unreadable.keys():
             log.error("job %r cannot be read, and its tasks do not run: %s", name, unreadable[name])
@@ -50,6 +70,10 @@ class Catalogue:
         self.broadcast_pools = {id: its for id, its in pools.items() if its.placement.broadcast}
         self.pools = {id: requirements for id, requirements in pools.items() if id not in self.broadcast_pools}
         self.needs = {job.id: needs for job in self.jobs.values() if (needs := job.definition.placement.needs)}
+        self.chunks = {job.id: size for job in readable if (size := requirements_of(job.definition).chunk) > 1}
+        if held != self.holds:
+            self.holds = held
+            self.on_holds.send()
         self._by_name = {job.name: job for job in self.jobs.values() if job.namespace == "default"}
         return 0
 

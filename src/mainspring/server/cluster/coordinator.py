@@ -66,5 +66,5 @@ class Coordinator:
             moved = await segments.move(conn, self._server_lease.id, term, moves) if moves else None
         if moved:
             self._server_lease.cluster_tally.moves.update(moved)
-            log.info("%d segments moved; %d servers share all of them", moved.total(), len(slots))
+            log.info("%d segments moved; servers that share all of them: %d", moved.total(), len(slots))
         return 0

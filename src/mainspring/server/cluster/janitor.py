@@ -1,7 +1,8 @@
 """Janitor: the chores that keep the database small and fast, each bounded and measured.
 
 A chore that fails does not stop the others. Two janitors at once share the work.
-Writes  store.tasks.partitions, store.maintenance.retention, store.maintenance.vacuum, store.access.audit
+Writes  store.tasks.partitions, store.maintenance.retention, store.maintenance.vacuum, store.access.audit,
+        store.batches.settling
         store.maintenance.chore_log   (what each chore did)
 Next:   store/maintenance/retention.py
 """
@@ -19,8 +20,9 @@ import asyncpg
 from mainspring.errors import StoreUnavailable
 from mainspring.model.metrics.tallies import ChoreTally
 from mainspring.store.access import audit
+from mainspring.store.batches import settling
 from mainspring.store.figures import rollups
-from mainspring.store.maintenance import chore_log, retention, vacuum
+from mainspring.store.maintenance import chore_log, job_retention, retention, vacuum
 from mainspring.store.maintenance.chore_log import Done
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import partitions
@@ -28,6 +30,7 @@ from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
+DAY = timedelta(days=1)
 DAYS_AHEAD = 3
 AT_ONCE = 10_000  # rows that one chore deletes in one round
 DROPS = 50  # partitions dropped in one round
@@ -52,12 +55,15 @@ class Janitor:
         self._dedicated = database.dedicated()  # not of the pool: a chore may wait long for a lock
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
-        forget = partial(retention.delete, limit=AT_ONCE, history=max(keep_succeeded, keep_failed))
+        history = max(keep_succeeded, keep_failed, DAY)
+        forget = partial(retention.delete, limit=AT_ONCE, history=history)
         self._chores = [
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
+            Chore("forget tasks", self._forget_tasks),
             Chore("add up figures", rollups.roll, most=1),  # one hour; after a long pause there are more
             *(Chore(f"forget {name}", partial(forget, name=name)) for name in retention.RULES),
+            Chore("forget batches", lambda conn: settling.forget(conn, keep_succeeded, keep_failed, AT_ONCE)),
             Chore("forget audit", lambda conn: audit.forget(conn, keep_failed, AT_ONCE)),
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
@@ -136,12 +142,18 @@ class Janitor:
     # ── chores that log ─────────────────────────────────────────────────────────────────────────
 
     async def _drop(self, conn: Connection) -> int:
-        dropped = await partitions.drop_old(
-            conn, keep_succeeded=self._keep_succeeded, keep_failed=self._keep_failed, limit=DROPS
-        )
+        keep = {"keep_succeeded": self._keep_succeeded, "keep_failed": self._keep_failed}
+        longer = job_retention.longer(await job_retention.of_jobs(conn), **keep)
+        dropped = await partitions.drop_old(conn, **keep, longer=longer, limit=DROPS)
         if dropped:
             log.info("retention dropped %s", ", ".join(dropped))
         return len(dropped)
+
+    async def _forget_tasks(self, conn: Connection) -> int:
+        """Delete tasks of jobs that keep them for less than the cluster, or whose longer time is over."""
+        return await job_retention.forget(
+            conn, keep_succeeded=self._keep_succeeded, keep_failed=self._keep_failed, limit=AT_ONCE
+        )
 
     async def _watch_vacuum(self, conn: Connection) -> int:
         """Warn of a transaction that keeps many dead rows from being vacuumed; once for each."""

@@ -1,6 +1,7 @@
 """Arming: send the tasks of a claim to the agents that they were claimed for; find claims that were not sent yet.
 
 Reads   store.tasks.claims   (claims whose answer was lost, or that another server has made)
+        store.flows.parents  (what became of the tasks that some of them ran after)
 Writes  store.tasks.claims   (assigned → pending, for what could not be sent)
 Sends   Dispatch, through the gateway
 Next:   server/agents/gateway.py
@@ -11,9 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from mainspring.model.flows.options import read_options
+from mainspring.model.limits.holds import NO_HOLDS, Holds
 from mainspring.model.messages import Armed
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.store.flows import parents
 from mainspring.store.postgres.database import Connection, DedicatedConnection
 from mainspring.store.tasks import claims
 
@@ -30,7 +34,13 @@ class Arming:
 
     async def arm(self, claim: claims.Claim, dedicated: DedicatedConnection) -> None:
         """Arm a claim. A task whose session left before its dispatch was sent cannot have started: release it."""
-        if unsent := await self._send(claim):
+        if after := _with_parents(claim):
+            async with dedicated as conn:
+                await _tell_of_parents(conn, after)
+        await self._give_back(await self._send(claim, dedicated), dedicated)
+
+    async def _give_back(self, unsent: list[Armed], dedicated: DedicatedConnection) -> None:
+        if unsent:
             async with dedicated as conn:
                 await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
 
@@ -40,11 +50,16 @@ class Arming:
             for _ in range(TURNS):
                 await asyncio.sleep(0)
 
-    async def _send(self, claim: claims.Claim) -> list[Armed]:
-        """Returns what could not be sent."""
+    async def _send(self, claim: claims.Claim, dedicated: DedicatedConnection) -> list[Armed]:
+        """Returns what could not be sent. What is held since the claim began is not sent, and given back."""
         if not {armed.job for tasks in claim.tasks.values() for armed in tasks} <= self._catalogue.jobs.keys():
             await self._catalogue.refresh()  # the job is new
-        return await self._gateway.arm(claim)
+        if self._catalogue.holds is NO_HOLDS:
+            return await self._gateway.arm(claim)
+        stopped, rest = _split(claim, self._catalogue.holds)
+        unsent = await self._gateway.arm(rest)
+        await self._give_back(stopped, dedicated)
+        return unsent
 
     async def resolve_unanswered(self, dedicated: DedicatedConnection) -> None:
         """A claim whose answer was lost may have committed, or may do so yet: arm what it took."""
@@ -76,9 +91,34 @@ class Arming:
         with self._gateway.watching_releases() as is_known:
             async with dedicated as conn:
                 claim = await look(conn)
+                if after := _with_parents(claim):
+                    await _tell_of_parents(conn, after)
             unknown = {
                 session: new
                 for session, tasks in claim.tasks.items()
                 if (new := [armed for armed in tasks if not is_known(session, armed)])
             }
-        await self._send(claim._replace(tasks=unknown))
+        await self._send(claim._replace(tasks=unknown), dedicated)
+
+
+def _with_parents(claim: claims.Claim) -> list[Armed]:
+    """Those that were submitted to run after others. Few tasks have any options."""
+    return [
+        armed for tasks in claim.tasks.values() for armed in tasks if armed.options and '"parents"' in armed.options
+    ]
+
+
+async def _tell_of_parents(conn: Connection, tasks: list[Armed]) -> None:
+    wanted = {armed.task: found for armed in tasks if (found := read_options(armed.options).parents)}
+    told = await parents.outcomes(conn, wanted)
+    for armed in tasks:
+        armed.parents = told.get(armed.task)
+
+
+def _split(claim: claims.Claim, holds: Holds) -> tuple[list[Armed], claims.Claim]:
+    """What is held, and the rest of a claim."""
+    stopped = [armed for tasks in claim.tasks.values() for armed in tasks if holds.stops(armed.job)]
+    if not stopped:
+        return stopped, claim
+    left = {id: [armed for armed in tasks if not holds.stops(armed.job)] for id, tasks in claim.tasks.items()}
+    return stopped, claim._replace(tasks={id: tasks for id, tasks in left.items() if tasks})

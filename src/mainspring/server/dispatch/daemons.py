@@ -16,9 +16,11 @@ from mainspring.loops import Alarm, Signal
 from mainspring.model.daemons.daemons import Unplaced, place
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.dispatch.arming import Arming
 from mainspring.store.cluster.registry import living
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks.claims import Claim
 
 LOOK_EVERY = 1.0  # seconds
 TRIM_EVERY = 30.0  # seconds
@@ -32,6 +34,7 @@ class DaemonsLoop:
         self._slow_dedicated = database.dedicated("slow")
         self._catalogue = catalogue
         self._gateway = gateway
+        self._arming = Arming(catalogue, gateway)
         self.wake = asyncio.Event()
         self._alarm = Alarm(self.wake)  # for the next replica that is to start
         self.on_stopping: Signal[[]] = Signal()
@@ -69,20 +72,21 @@ class DaemonsLoop:
             waiting = [Unplaced(one.task, one.schedule, pools[one.pool], -one.due_in, full[one.pool]) for one in known]
             with self._gateway.claiming():
                 async with self._dedicated as conn:
-                    return await self._claim(conn, waiting, room)
+                    claim = await self._claim(conn, waiting, room)
+                await self._arming.arm(claim, self._dedicated)
+                return claim.size
 
-    async def _claim(self, conn: Connection, waiting: list[Unplaced], room: dict[int, int]) -> int:
+    async def _claim(self, conn: Connection, waiting: list[Unplaced], room: dict[int, int]) -> Claim:
         placed = place(waiting, room, await living(conn), await replicas.held(conn))
         if not placed:
-            return 0
+            return Claim({}, {}, 0)
         claim, versions = await replicas.claim(conn, placed)
         known = {job: self._catalogue.jobs.get(job) for job in versions}
         if any(job is None or job.version < versions[id] for id, job in known.items()):
             await self._catalogue.refresh()  # a restarted replica runs the current version of its job
-        await self._gateway.arm(claim)
         if claim.size < len(placed):
             self._alarm.set(RETRY_AFTER)  # another server was quicker; some replicas may be left
-        return claim.size
+        return claim
 
     async def trim(self) -> int:
         """Drop all but the newest output of each replica."""

@@ -8,15 +8,16 @@ Next:   server/dispatch/placement.py
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from itertools import cycle, islice
-from typing import NamedTuple
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Alarm
 from mainspring.model.metrics.tallies import DispatchTally
+from mainspring.model.placement.aging import Aged
+from mainspring.model.placement.contender import BATCH, Contender, Reserved
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
@@ -24,8 +25,11 @@ from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.lease import ServerLease
+from mainspring.server.dispatch.aging import Aging
 from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.placement import AgentPlacement
+from mainspring.server.dispatch.spread import SpreadClaims
+from mainspring.server.dispatch.stragglers import Stragglers
 from mainspring.server.dispatch.submissions import ClaimedSubmissions
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Database
@@ -33,37 +37,12 @@ from mainspring.store.tasks import claims, sticky
 from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
-BATCH = 1000  # tasks in one claim
-AHEAD_BATCH = 250  # tasks in one claim ahead of time: arming them must not hold up what fires meanwhile
 AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step finds due tasks
 AHEAD_FROM_NOW_EVERY = 0.5  # seconds between claims ahead of time that do not start behind the last one
 GATHER = 0.2  # seconds in which tasks come within the lead, so that one claim takes them all
 RESOLVE_EVERY = 0.5  # seconds between searches for what unanswered claims took
 BACKLOG = 20_000  # endings waiting to be recorded at which claims pause
-LONGEST_REST = 1.0  # seconds between searches below the floors
 GATHER_ROOM = 0.05  # seconds that a pool in full flow waits for room for a larger batch
-
-
-Reserved = dict[int, set[str]]  # by session, amounts that wait for a more important task
-
-
-class Contender(NamedTuple):
-    """A pool that agents here have room for."""
-
-    pool: int
-    requirements: Requirements
-    room: dict[int, int]  # free places by session
-    start: list[Floor]  # where its claim starts
-    ahead: float  # seconds
-    floors: Floors | None = None  # None: tasks that are not due yet
-    gathers: bool = False  # its claim waits for more room
-    reserves_on: int | None = None  # it has no room: all agents lack amounts that it needs, this session the least
-
-    @property
-    def limit(self) -> int:
-        if self.reserves_on is not None:
-            return 1
-        return min(sum(self.room.values()), AHEAD_BATCH if self.floors is None else BATCH)
 
 
 class Dispatcher:
@@ -82,7 +61,7 @@ class Dispatcher:
     ) -> None:
         self._database = database
         self._dedicated = database.dedicated()
-        self._slow_dedicated = database.dedicated("slow")
+        self._below = Stragglers(database, server_lease)
         self._server_lease = server_lease
         self._catalogue = catalogue
         self._gateway = gateway
@@ -104,12 +83,13 @@ class Dispatcher:
         self._ahead_floors: dict[int, list[Floor]] = {}  # by pool: where its last claim ahead of time ended
         self._ahead_from_now_at = 0.0
         self._given_up = False  # the floors of claims ahead of time, since the last claim began
-        self._search_below_after = 0.0
-        self._searches: deque[float] = deque(maxlen=3)  # seconds that the last ones took
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
         self.wake = asyncio.Event()
         self._room_alarm = Alarm(self.wake)
+        self._spread = SpreadClaims(catalogue, server_lease, self.wake)
+        self._aging = Aging(catalogue, server_lease, clock)
+        self._most = BATCH  # due tasks that the present step may claim
         recorder.on_requeued.connect(self.look_from_now)
         gateway.on_room.connect(self._room_made)
         gateway.on_joined.connect(self.wake.set)
@@ -146,6 +126,10 @@ class Dispatcher:
                 await self._arming.resolve_unanswered(self._dedicated)
         self._wants_room = False
         self._may_gather = True
+        most = await self._spread.most(self._dedicated)
+        if most == 0:
+            return 0
+        self._most = BATCH if most is None else min(most, BATCH)
         found = await self._claim_in_turns(self._with_room)
         if not found or boottime() - self._claimed_ahead_at > AHEAD_EVERY:
             self._claimed_ahead_at = boottime()
@@ -177,7 +161,9 @@ class Dispatcher:
             floors = self._floors.setdefault(pool, Floors())
             start = list(floors.start(now, flowing=flowing))
             delay = self._placement.delay(requirements, room)
-            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers, reserves_on))
+            contenders.append(
+                Contender(pool, requirements, room, start, -delay, floors, gathers, reserves_on, self._most)
+            )
         self._wants_room |= bool(alarms)
         self._room_alarm.set(min((left for left in alarms if left > 0), default=None))
         return contenders
@@ -243,10 +229,11 @@ class Dispatcher:
             for session, free in contender.room.items():
                 places[session] = max(places.get(session, 0), free)
             without_place += contender.reserves_on is not None
-        room = min(sum(places.values()) + without_place, BATCH)
+        is_ahead = any(contender.floors is None for contender in contenders)
+        room = min(sum(places.values()) + without_place, BATCH if is_ahead else self._most)
         wanted = [claims.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
         async with self._dedicated as conn:
-            turns = await claims.turns(conn, self._server_lease.id, wanted, room)
+            turns = await claims.turns(conn, self._server_lease.id, wanted, room, aging=self._aging.seconds)
         for contender in contenders:
             if contender.floors is not None:
                 has_turn = any(pool == contender.pool for pool, _ in turns.order)
@@ -270,6 +257,9 @@ class Dispatcher:
     ) -> int:
         """Claim up to `most` tasks of a pool. `room`: its free places, if nothing was awaited since they were read."""
         pool, requirements, floors = contender.pool, contender.requirements, contender.floors
+        aged: Aged | None = None
+        if floors is not None and self._flowing[pool] and self._aging.is_due(pool):
+            aged, room = await self._aging.first(pool, contender.start, self._dedicated), None
         async with self._counting(requirements):
             if room is None or requirements.placement.needs:
                 ahead = floors is None
@@ -280,7 +270,7 @@ class Dispatcher:
             limit = min(most, sum(room.values()))
             if not limit:
                 return 0
-            claim = await self._claim(pool, requirements, room, limit, contender.start, contender.ahead)
+            claim = await self._claim(contender, room, limit, aged, ranked=aged is not None or reserved is not None)
         if floors is None:
             # A sticky claim skips tasks between those that it takes.
             if requirements.placement.sticky is None and not self._given_up:
@@ -292,6 +282,7 @@ class Dispatcher:
                 self._may_gather = False
                 self._claimed_ahead_at = 0.0
             return claim.size
+        self._spread.claimed(claim.size)
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
         if claim.size and requirements.placement.sticky is not None:
@@ -299,7 +290,14 @@ class Dispatcher:
         self._gathers_since.pop(pool, None)
         self._flowing[pool] = claim.size == limit and (has_more or limit < most)
         self._may_gather &= claim.size == 0
-        return claim.size
+        if aged is None:
+            return claim.size
+        self._flowing[pool] = True  # more important tasks wait
+        self.tally.aged += claim.size
+        if claim.size == limit:
+            self._aging.look_again(pool)
+            return claim.size
+        return claim.size + await self._claim_some(contender, most - claim.size, has_more=has_more, reserved=reserved)
 
     async def _lower_floors(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim skips tasks between those it takes: the next one must find them."""
@@ -308,18 +306,19 @@ class Dispatcher:
                 floors.lower(priority, position)
 
     async def _claim(
-        self,
-        pool: int,
-        requirements: Requirements,
-        room: dict[int, int],
-        limit: int,
-        floors: list[Floor],
-        ahead: float,
+        self, contender: Contender, room: dict[int, int], limit: int, aged: Aged | None, *, ranked: bool
     ) -> claims.Claim:
+        """`aged`: only these tasks of the pool. `ranked`: others compete, and old ones may go before them."""
+        pool, requirements, ahead = contender.pool, contender.requirements, contender.ahead
+        levels, floors = PRIORITY_LEVELS, contender.start
+        if aged is not None:
+            levels, ahead = (aged.priority,), min(ahead, -aged.age)
+            floors = [contender.start[PRIORITY_LEVELS.index(aged.priority)]]
         is_sticky = requirements.placement.sticky is not None
         contest = self._placement.contest(requirements, room) if is_sticky else None
         places = [] if is_sticky else self._placement.places(pool, requirements, room, limit)
-        promised = {} if ahead > 0 else Counter(islice(cycle(places), limit)) if places else room
+        tasks = {} if ahead > 0 else Counter(islice(cycle(places), limit)) if places else room
+        promised = {session: requirements.slots_for(count) for session, count in tasks.items()}
         with self._gateway.claiming():
             began = boottime()
             try:
@@ -327,17 +326,19 @@ class Dispatcher:
                     async with self._dedicated as conn:
                         if contest is not None:
                             claim = await sticky.claim(
-                                conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead
+                                conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead, levels=levels
                             )
                         else:
                             claim = await claims.claim(
-                                conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead
+                                conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead, levels=levels
                             )
                             self._placement.placed(pool, places, claim.size)
             except StoreUnavailable:
                 self.tally.claims["failed"] += 1
                 raise
             self.tally.claimed(claim.size, boottime() - began)
+            if ranked:
+                self._aging.rank(claim)
             await self._arming.arm(claim, self._dedicated)
         self._server_lease.tally.dispatched += claim.size
         await self._arming.let_start(claim)
@@ -364,8 +365,8 @@ class Dispatcher:
             for pool, flowing in self._flowing.items()
         )
 
-    def segments_moved(self) -> None:
-        """Segments were assigned or pools shared: their tasks may lie below the floors of earlier claims."""
+    def look_from_bottom(self) -> None:
+        """Segments were assigned, pools shared or holds released: tasks may lie below the floors of earlier claims."""
         self._floors.clear()
         self.look_from_now()
 
@@ -377,21 +378,7 @@ class Dispatcher:
         self.look_from_now()
 
     async def search_below(self) -> int:
-        """Find pending tasks below the floors that no hint announced.
-
-        Rests twenty times as long as the search takes, and a second at most. The shortest of the last searches counts:
-        one that had to wait, for a frozen database, says nothing about the work.
-        """
-        if boottime() < self._search_below_after:
-            return 0
-        began = boottime()
-        floors = {pool: floors.mark for pool, floors in self._floors.items()}
-        if not floors:
-            return 0
-        async with self._slow_dedicated as conn:
-            stragglers = await claims.stragglers(conn, self._server_lease.id, floors)
-        self._searches.append(boottime() - began)
-        self._search_below_after = boottime() + min(LONGEST_REST, 20 * min(self._searches))
-        if stragglers:
-            self.released(stragglers)
+        """Find pending tasks below the floors that no hint announced."""
+        if found := await self._below.search({pool: floors.mark for pool, floors in self._floors.items()}):
+            self.released(found)
         return 0

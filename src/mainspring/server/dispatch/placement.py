@@ -30,8 +30,14 @@ class AgentPlacement:
             return list(room)
         last = self._last.get(pool, 0)
         ids = sorted(room, key=lambda id: (id <= last, id))  # continue after the last one
-        candidates = [self._gateway.sessions[id].candidate(room[id]) for id in ids]
-        return arrange(requirements, self._catalogue.strategy, candidates, limit)
+        candidates = [self._gateway.sessions[id].candidate(requirements.slots_for(room[id])) for id in ids]
+        if requirements.chunk == 1:
+            return arrange(requirements, self._catalogue.strategy, candidates, limit)
+        # A chunk is for one agent. The last one of an agent may be cut short: there is one more for each of them.
+        chunks = arrange(
+            requirements, self._catalogue.strategy, candidates, requirements.slots_for(limit) + len(candidates)
+        )
+        return _chunk_by_chunk(chunks, requirements.chunk, room)[:limit]
 
     def placed(self, pool: int, places: list[int], size: int) -> None:
         """The first `size` of these places were taken."""
@@ -55,3 +61,14 @@ class AgentPlacement:
         here = [(sessions[id].name, id, free) for id, free in room.items()]
         elsewhere = [(agent.name, None, 0) for agent in self._registry.elsewhere(requirements)]
         return Contest(requirements.placement.sticky, [*here, *elsewhere], DEFERENCE)
+
+
+def _chunk_by_chunk(chunks: list[int], size: int, room: dict[int, int]) -> list[int]:
+    """A session for each task, from one for each chunk; no session more often than it has room."""
+    left = dict(room)
+    places: list[int] = []
+    for session in chunks:
+        taken = min(size, left[session])
+        left[session] -= taken
+        places += [session] * taken
+    return places

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from itertools import cycle, islice
 
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.define_job import priority_level
@@ -69,20 +69,22 @@ class ClaimedSubmissions:
     def _places(self, submissions: Sequence[Submission]) -> Places:
         """Where each may be claimed by its own insert. None: it waits its turn."""
         places: Places = [None] * len(submissions)
-        if self._gateway.in_flight.any_unanswered or not self._server_lease.may_act:
+        is_held = self._catalogue.holds.stops_all
+        if self._gateway.in_flight.any_unanswered or not self._server_lease.may_act or is_held:
             return places
         by_job: dict[str, list[int]] = defaultdict(list)
         for number, submission in enumerate(submissions):
             if submission.is_plain:
                 by_job[submission.job].append(number)
-        taken: Counter[int] = Counter()  # by session
+        taken: Counter[int] = Counter()  # slots, by session
         for name, numbers in by_job.items():
             job = self._catalogue.named(name)
             requirements = None if job is None else self._catalogue.pools.get(job.pool)
             if job is None or requirements is None or not requirements.is_plain:
                 continue  # a broadcast is not claimed; where placement matters, the usual claim decides
             free, _ = self._gateway.room(requirements)
-            room = {session: left for session, count in free.items() if (left := count - taken[session]) > 0}
+            chunk = requirements.chunk
+            room = {session: left for session, count in free.items() if (left := count - taken[session] * chunk) > 0}
             if not room or self._is_contended(room):
                 continue
             size = min(len(numbers), sum(room.values()))
@@ -90,7 +92,8 @@ class ClaimedSubmissions:
             self._placement.placed(job.pool, sessions, size)
             for number, session in zip(numbers[:size], cycle(sessions), strict=False):
                 places[number] = Place(job.id, job.pool, session, job.definition.priority)
-                taken[session] += 1
+            for session, tasks in Counter(islice(cycle(sessions), size)).items():
+                taken[session] += requirements.slots_for(tasks)
         return places
 
     def _claim(

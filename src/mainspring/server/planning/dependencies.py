@@ -1,7 +1,7 @@
-"""DependenciesLoop: unblock tasks whose parents have succeeded; skip those whose parents have not.
+"""DependenciesLoop: unblock tasks whose parents have ended; skip or fail those that need a success, and had none.
 
 Reads   endings, from the recorder's signal
-Writes  store.tasks.dependencies   (blocked → pending, blocked → skipped)
+Writes  store.tasks.dependencies   (blocked → pending, skipped, failed)
 Next:   store/tasks/dependencies.py
 """
 

@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.loops import Signal
 from mainspring.model.metrics.tallies import PlannerTally
 from mainspring.model.schedules.planning import LOOK_WITHIN, Decision, arguments, decide, look_early, run_at
+from mainspring.model.schedules.skips import Skip
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import TIMEOUT, Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans
+from mainspring.store.schedules import skips as skipping
 from mainspring.store.schedules.plans import Advance, DueSchedule, Fire
 from mainspring.wire.clock import boottime
 
@@ -85,11 +87,12 @@ class Planner:
         began = boottime()
         async with self._dedicated as conn:
             found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind, early=self._early)
+            skips = await skipping.of_due(conn, found)
             decisions: list[tuple[DueSchedule, Decision]] = []
             fires: list[Fire] = []
             resumed = boottime()
             for due in found:
-                decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1)
+                decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1, skips.get(due.id, ()))
                 if decision is not None:
                     decisions.append((due, decision))
                     fires += _fires(due, decision)
@@ -110,12 +113,21 @@ class Planner:
         behind = max(((due.now - due.cursor).total_seconds() for due in found), default=0.0)
         self.tally.lag.add(behind, ended)
 
-    async def _decide(self, conn: Connection, due: DueSchedule, scopes: int) -> Decision | None:
+    async def _decide(self, conn: Connection, due: DueSchedule, scopes: int, skips: Sequence[Skip]) -> Decision | None:
         """None if it cannot be computed; the reason is stored for people to see."""
         try:
             versions = await plans.versions(conn, due)
             limit = max(1, min(500, FIRES // max(scopes, 1)))
-            return decide(versions, due.cursor, due.now, runs=due.runs, limit=limit, scopes=scopes, early=self._early)
+            return decide(
+                versions,
+                due.cursor,
+                due.now,
+                runs=due.runs,
+                limit=limit,
+                scopes=scopes,
+                early=self._early,
+                skips=skips,
+            )
         except ValidationError as error:  # such as a timezone that is unknown on this host
             log.error("schedule %s cannot be planned: %s", due.schedule.name, error)
             await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE + self._early)
@@ -123,7 +135,8 @@ class Planner:
 
     async def _write(self, conn: Connection, decisions: list[tuple[DueSchedule, Decision]], fires: list[Fire]) -> int:
         advances = [
-            Advance(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions
+            Advance(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch, due.skips)
+            for due, made in decisions
         ]
         moved = await plans.plan(conn, self._server_lease.id, advances, fires) if advances else set()
         loads = Counter[int]()  # by segment
@@ -175,16 +188,18 @@ class Planner:
                 await plans.trouble(conn, due, error.message, again_in=PROVIDER_FAILED + self._early)
             return
         async with self._dedicated as conn:
-            decision = await self._decide(conn, due, len(scopes))
+            skips = await skipping.of_due(conn, [due])
+            decision = await self._decide(conn, due, len(scopes), skips.get(due.id, ()))
             if decision is not None and await self._write(conn, [(due, decision)], _fires(due, decision, scopes)):
                 self.provider_wake.set()  # more plan times may be due
 
     def _log_skips(self, due: DueSchedule, decision: Decision) -> None:
-        """Log all plan times that a schedule has skipped in one line, once it has caught up."""
-        if due.id not in self._skipped and all(one.reason is None for one in decision.plan_times):
+        """Log all plan times without a task in one line, once a schedule has caught up; not what a person skipped."""
+        reasons = [one.reason for one in decision.plan_times if one.reason is not None and one.reason != "skipped"]
+        if due.id not in self._skipped and not reasons:
             return
         skipped = self._skipped.pop(due.id, Counter())
-        skipped.update(one.reason for one in decision.plan_times if one.reason is not None)
+        skipped.update(reasons)
         if decision.look_at is not None and decision.look_at <= due.now:
             self._skipped[due.id] = skipped
         elif skipped:

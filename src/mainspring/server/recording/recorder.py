@@ -33,7 +33,7 @@ from mainspring.store.daemons import replicas
 from mainspring.store.daemons.replicas import Restarted
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
-from mainspring.store.tasks import claims, partitions, session_tasks, transitions
+from mainspring.store.tasks import claims, control, partitions, session_tasks, transitions
 
 log = logging.getLogger("mainspring")
 
@@ -153,9 +153,9 @@ class Recorder:
                 ended.append(ending)
             else:
                 # An agent does not choose the policy by which its attempt is retried, nor how many it has had.
-                known = ending.job, ending.attempt
-                ending.job, ending.attempt = belongs.get((ending.task, ending.token), known)
-                verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random())
+                known = ending.job, ending.attempt, None
+                ending.job, ending.attempt, retries = belongs.get((ending.task, ending.token), known)
+                verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random(), retries)
                 if isinstance(verdict, Again):
                     again.append(verdict)
                 else:
@@ -209,11 +209,12 @@ class Recorder:
         moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
         if moved == len(refused):
             return []
+        await control.confirm_skips(conn, [a.task for a in refused], [a.token for a in refused])
         await revoke.confirm(conn, [a.task for a in refused], [a.token for a in refused])
         endings = [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused]
         belongs = await transitions.belongs(conn, endings)
         for ending in endings:
-            ending.job, ending.attempt = belongs.get((ending.task, ending.token), (0, 0))
+            ending.job, ending.attempt, _ = belongs.get((ending.task, ending.token), (0, 0, None))
         return await self._cancel(conn, endings)
 
     async def _cancel(self, conn: Connection, endings: list[Ending]) -> list[Ending]:

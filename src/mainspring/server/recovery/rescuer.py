@@ -22,6 +22,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from mainspring.model.messages import Ending
+from mainspring.model.tasks.jobs import Job
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
 from mainspring.server.cluster.catalogue import Catalogue
@@ -166,6 +167,7 @@ class Rescuer:
                 crashes=task.crashes,
                 cancelled=task.cancelled,
                 random=random.random(),
+                retries=task.retries,
                 given_back=task.given_back,
             )
             for task in held
@@ -197,9 +199,9 @@ class Rescuer:
     async def _end_overdue(self, conn: Connection) -> int:
         """End attempts that their living agent should have ended, and order the agent to stop them."""
         deadlines = [
-            Deadline(job.id, job.version, job.definition.timeout + job.definition.grace + self._margin)
+            Deadline(job.id, job.version, timeout, job.definition.grace + self._margin)
             for job in self._catalogue.jobs.values()
-            if job.definition.timeout is not None
+            if (timeout := _timeout(job)) is not None
         ]
         sessions = await rescue.living(conn, self._last_session, SESSIONS) if deadlines else []
         if not sessions:
@@ -221,12 +223,15 @@ class Rescuer:
         verdicts: list[Ending | Again] = []
         for task in held:
             definition = self._catalogue.definition(task.job_id)
-            timeout = definition.timeout if definition is not None else None
+            job = self._catalogue.jobs.get(task.job_id)
+            timeout = task.timeout or (_timeout(job) if job is not None else None) or 0.0
             agent = _describe(holders.get(task.session), task)
-            error = f"did not end within its timeout of {timeout or 0:g} s, and {agent} did not end it either"
+            error = f"did not end within its timeout of {timeout:g} s, and {agent} did not end it either"
             log.warning("task %d %s", task.task, error)
             ending = self._ending(task, TaskState.TIMED_OUT, "timeout", error)
-            verdicts.append(at_least_after(STOPS_WITHIN, after_attempt(definition, ending, random.random())))
+            verdicts.append(
+                at_least_after(STOPS_WITHIN, after_attempt(definition, ending, random.random(), task.retries))
+            )
         return Verdicts(verdicts, [Order(task.session, task.task, task.token) for task in held])
 
     def _ending(self, task: Held, state: TaskState, code: str, error: str) -> Ending:
@@ -311,6 +316,10 @@ class Rescuer:
         now = boottime()
         self._skipped = {session: until for session, until in self._skipped.items() if until > now}
         return list(self._skipped)
+
+
+def _timeout(job: Job) -> float | None:
+    return job.default_timeout if job.definition.timeout is None else job.definition.timeout
 
 
 def _as_failed(given: Verdicts) -> Verdicts:

@@ -16,7 +16,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import masked
 from mainspring.model.words.globs import as_like
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.rows import readable, views
+from mainspring.store.postgres.rows import clamped, fetched, views_in_turns
 
 MOST_MEMBERS = 100  # of one change
 MOST_BYTES = 4096  # of one value, as JSON
@@ -187,15 +187,15 @@ async def search(
     oldest: datetime | None = None
     for _ in range(WINDOWS):
         wanted = limit - len(entries)
-        rows = await readable(conn, _WINDOW, before, *filters, since, wanted)
+        rows = await fetched(conn, _WINDOW, before, *filters, since, wanted)
         bound = rows[0]
         matching = [row for row in rows if row["id"] is not None]
-        entries += views(Entry, matching, json=("changes", "detail"))
+        entries += await views_in_turns(Entry, matching, json=("changes", "detail"))
         if len(matching) == wanted:
             return Found(entries, matching[-1]["id"], None)
-        if bound["count"] < WINDOW or (since is not None and bound["newest"] < since):
+        if bound["count"] < WINDOW or (since is not None and clamped(bound["newest"]) < since):
             return Found(entries, None, None)
-        before, oldest = bound["last"], bound["oldest"]
+        before, oldest = bound["last"], clamped(bound["oldest"])
     return Found(entries, before, oldest)
 
 

@@ -18,7 +18,7 @@ from mainspring.errors import NotFound
 from mainspring.model.access.actors import Actor, Role
 from mainspring.store.access.tokens import digest, lives
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.rows import readable, views
+from mainspring.store.postgres.rows import Batch, readable, views
 
 CODE_LIFETIME = timedelta(minutes=10)
 IDLE = timedelta(hours=12)  # a session that is not used for so long ends
@@ -161,7 +161,12 @@ async def revoke(conn: Connection, id: int) -> Session:
     return msgspec.convert(dict(row), Session)
 
 
-async def listing(conn: Connection) -> list[Session]:
-    """The sessions that are valid now, the oldest first."""
-    rows = await readable(conn, f"select {_COLUMNS} from mainspring.console_session s where {_VALID} order by s.id")
-    return views(Session, rows)
+_LISTING = f"""
+    select {_COLUMNS} from mainspring.console_session s where {_VALID} and s.id > $1::bigint order by s.id limit $2
+"""
+
+
+async def listing(conn: Connection, *, after: int | None = None, limit: int | None = None) -> Batch[Session]:
+    """The sessions that are valid now, the oldest first, from behind a number."""
+    rows = await readable(conn, _LISTING, after or 0, limit)
+    return Batch(views(Session, rows), rows[-1]["id"] if limit is not None and len(rows) == limit else None)

@@ -19,7 +19,7 @@ from mainspring.errors import TokenNotFound
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.placement.token_binding import TokenBinding
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import readable, views
+from mainspring.store.postgres.rows import Batch, readable, views
 
 PREFIX = "ms_"
 NAME_TAKEN = "an agent of another token lives under this name; give this one another --name"
@@ -242,10 +242,15 @@ async def get(conn: Connection, id: int) -> Token:
     raise TokenNotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
 
 
-async def listing(conn: Connection) -> list[Token]:
-    """All but credentials, the oldest first."""
-    rows = await readable(conn, f"select {_COLUMNS} from mainspring.token t where t.parent is null order by t.id")
-    return views(Token, rows)
+_LISTING = f"""
+    select {_COLUMNS} from mainspring.token t where t.parent is null and t.id > $1::bigint order by t.id limit $2
+"""
+
+
+async def listing(conn: Connection, *, after: int | None = None, limit: int | None = None) -> Batch[Token]:
+    """All but credentials, the oldest first, from behind a number."""
+    rows = await readable(conn, _LISTING, after or 0, limit)
+    return Batch(views(Token, rows), rows[-1]["id"] if limit is not None and len(rows) == limit else None)
 
 
 async def hold_admin_token(conn: Connection) -> None:

@@ -20,6 +20,8 @@ from mainspring.store.postgres.rows import views
 SHORT = 8  # characters of an id that people read and type
 _AT_LEAST = 4  # characters of an id that identify a server
 _SERVING = ("active", "draining")
+ENDED = ("stopped", "dead")
+_ENDED = "('stopped', 'dead')"
 
 # A server whose lease has expired does nothing any more, even before the leader declares it dead.
 STATUS = """
@@ -78,15 +80,28 @@ _SERVERS = f"""
            l.term, l.elected_at, l.lease_until as leads_until
       from mainspring.server s
       left join mainspring.leader l on l.owner = s.id and l.lease_until > (select mainspring.now())
-     where $1::boolean or s.status in ('active', 'draining')
-        or coalesce(s.ended_at, s.heartbeat_at) > (select mainspring.now()) - interval '1 hour'
-     order by s.status in ('stopped', 'dead'), s.name, s.started_at
+     where ($1::boolean or s.status in ('active', 'draining')
+            or coalesce(s.ended_at, s.heartbeat_at) > (select mainspring.now()) - interval '1 hour')
+       and ($2::boolean is null
+            or (s.status in {_ENDED}, s.name, s.started_at, s.id) > ($2, $3::text, $4::timestamptz, $5::uuid))
+     order by s.status in {_ENDED}, s.name, s.started_at, s.id limit $6
 """
 
 
-async def servers(conn: Connection, *, everything: bool = False) -> list[ServerView]:
-    """The servers that run and those that ended within the hour; or all that are known."""
-    rows = await conn.fetch(_SERVERS, everything)
+def place(view: ServerView) -> tuple[bool, str, datetime, UUID]:
+    """Where it stands among the servers: those that run come first, then by name."""
+    return view.status in ENDED, view.name, view.started_at, view.id
+
+
+async def servers(
+    conn: Connection,
+    *,
+    everything: bool = False,
+    after: tuple[bool, str, datetime, UUID] | None = None,
+    limit: int | None = None,
+) -> list[ServerView]:
+    """The servers that run and those that ended within the hour; or all that are known. From behind one's place."""
+    rows = await conn.fetch(_SERVERS, everything, *(after or (None,) * 4), limit)
     return views(ServerView, ({**row, "leadership": _leadership(row)} for row in rows))
 
 
@@ -187,7 +202,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 async def summary(conn: Connection) -> Summary:
     found = await servers(conn)
-    counts = Counter(one.status for one in found if one.status not in ("stopped", "dead"))
+    counts = Counter(one.status for one in found if one.status not in ENDED)
     leaders = [Leader(one.id, one.name, *astuple(one.leadership)) for one in found if one.leadership is not None]
     return Summary(dict(sorted(counts.items())), leaders[0] if leaders else None)
 

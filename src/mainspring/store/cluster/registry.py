@@ -6,7 +6,7 @@ Next: store/limits/waits.py
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.errors import AgentNotFound
-from mainspring.model.tasks.states import IS_ACTIVE, RUNNING
+from mainspring.model.tasks.states import ASSIGNED, IS_ACTIVE, RUNNING
 from mainspring.model.tasks.waits import Known
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
@@ -109,6 +109,37 @@ async def armed(conn: Connection, name: str, limit: int) -> list[Any]:
     return await conn.fetch(_ARMED, name, limit)
 
 
+# Of each agent the soonest that are armed, and how many it has and runs; the nearest of every agent come before the
+# second of any. Jobs outside `$2` are counted, and come last: the caller leaves them out.
+_ALL_ARMED = f"""
+    with held as (
+        select distinct a.name, t.id, t.job_id, t.run_at, t.state
+          from mainspring.agent a
+          join mainspring.claim c on c.session = a.session
+         cross join lateral unnest(c.tasks) as claimed(id)
+          join mainspring.task t on t.id = any (array[claimed.id]) and t.session = c.session and t.{IS_ACTIVE}
+         where a.ended_at is null
+    ), placed as (
+        select name, id, job_id, run_at, state,
+               count(*) filter (where state = {ASSIGNED:d}) over (partition by name) as armed,
+               count(*) filter (where state = {RUNNING:d}) over (partition by name) as running,
+               row_number() over (partition by name, state
+                                  order by $2::integer[] is null or job_id = any ($2) desc, run_at, id) as place
+          from held
+    )
+    select p.name, p.armed, p.running, p.id, coalesce(j.name, '(deleted)') as job, p.run_at,
+           p.state = {ASSIGNED:d} as is_armed
+      from placed p left join mainspring.job j on j.id = p.job_id
+     where p.place <= case when p.state = {ASSIGNED:d} then $1 else 1 end
+     order by p.place, p.run_at, p.id limit $3
+"""
+
+
+async def all_armed(conn: Connection, each: int, jobs: Sequence[int] | None, limit: int) -> list[dict[str, Any]]:
+    """What all agents are armed with: a row for each task, and for an agent that only runs tasks one of those."""
+    return await readable(conn, _ALL_ARMED, each, jobs, limit)
+
+
 async def heard(conn: Connection) -> list[Known]:
     """The same with the load that their last heartbeats told: cheap, however much they hold."""
     rows = [row for row in await conn.fetch(_LIVING) if not row["disconnected"]]
@@ -200,13 +231,64 @@ _LISTING = f"""
      where ($1::text is null or a.name = $1)
        and ({_LIVES} or ($1::text is not null or a.lease_until > (select mainspring.now()) - interval '1 hour')
             and not exists (select from mainspring.agent b where b.name = a.name and b.session > a.session))
-     order by a.name, a.session
+       and ($2::text is null or (a.name, a.session) > ($2, $3::bigint))
+     order by a.name, a.session limit $4
 """
 
 
-async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
-    """The agents that live and those that were lost within the hour; or all that is known of one name."""
-    rows = await readable(conn, _LISTING, name)
+async def listing(
+    conn: Connection, name: str | None = None, *, after: tuple[str, int] | None = None, limit: int | None = None
+) -> list[AgentView]:
+    """The agents that live and those that were lost within the hour; or all that is known of one name.
+
+    By name and session, from behind one of them.
+    """
+    rows = await readable(conn, _LISTING, name, *(after or (None, None)), limit)
     if name is not None and not rows:
         raise _no_agent(name)
     return views(AgentView, await _with_load(conn, rows), json=("labels", "offers"))
+
+
+class AgentSession(msgspec.Struct, frozen=True):
+    """One session of an agent, with the figures of its last heartbeat."""
+
+    session: int
+    status: str  # active, draining, disconnected, resumed (by `successor`), stopped, lost (its lease expired)
+    connected_at: datetime
+    heard_at: datetime | None
+    ended_at: datetime | None  # when it was over: the end of its lease, if that expired
+    successor: int | None  # the session that took over what it held
+    slots: int
+    skew: float | None
+    round_trip: float | None
+    ack_time: float | None
+    reliability: float | None
+    lead: float | None
+    blocked: int  # how often its event loop was blocked for more than a second
+    host: str | None
+    version: str | None
+    server: str | None
+
+
+_SESSIONS = f"""
+    select a.session, a.connected_at, a.heard_at, a.successor, a.slots, a.skew, a.round_trip, a.ack_time, a.reliability,
+           a.lead, a.blocked, a.host, a.version, s.name as server,
+           case when not {_LIVES} then least(a.ended_at, a.lease_until) end as ended_at,
+           case when {_LIVES} then case when {_IS_DISCONNECTED} then 'disconnected'
+                                        when d.name is null then 'active' else 'draining' end
+                when a.successor is not null then 'resumed'
+                when a.ended_at < a.lease_until then 'stopped' else 'lost' end as status
+      from mainspring.agent a
+      left join mainspring.draining d on d.name = a.name
+      left join mainspring.server s on s.id = a.server
+     where a.name = $1 and ($2::bigint is null or a.session < $2)
+     order by a.session desc limit $3
+"""
+
+
+async def sessions(conn: Connection, name: str, *, before: int | None, limit: int) -> list[AgentSession]:
+    """All sessions of an agent that retention has kept, the newest first."""
+    rows = await readable(conn, _SESSIONS, name, before, limit)
+    if not rows and before is None:
+        raise _no_agent(name)
+    return views(AgentSession, rows)

@@ -87,6 +87,14 @@ async def look(conn: Connection) -> tuple[list[Segment], dict[UUID, int]]:
     return segments, {row["id"]: row["slots"] for row in await conn.fetch(_ACTIVE)}
 
 
+async def share(conn: Connection, server: UUID) -> float:
+    """The share of the segments that a server owns, 0 to 1."""
+    found: float = await conn.fetchval(
+        "select count(*) filter (where owner = $1) / greatest(count(*), 1)::float8 from mainspring.segment", server
+    )
+    return found
+
+
 class Transfer(NamedTuple):
     segment: int
     epoch: int  # expected; the move is void if it has changed

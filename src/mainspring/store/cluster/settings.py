@@ -5,24 +5,38 @@ Next: server/cluster/catalogue.py
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from mainspring.model.placement.placement import DEFAULT_STRATEGY, STRATEGIES
+from mainspring.model.settings import RunTimeSettings, in_force
 from mainspring.store.postgres.database import Connection
 
-_STRATEGY = "placement"
-
+# A row is never deleted: the sum of the versions is that of all settings. JSON's null: reset to the default.
 _PUT = """
     with put as (
-        insert into mainspring.setting (name, value) values ($1, $2::jsonb)
+        insert into mainspring.setting (name, value, updated_by) values ($1, $2::jsonb, $3)
         on conflict (name) do update
-           set value = excluded.value, version = setting.version + 1, updated_at = mainspring.now()
+           set value = excluded.value, version = setting.version + 1, updated_at = mainspring.now(),
+               updated_by = excluded.updated_by
         returning name
     )
     select pg_notify('mainspring', 'job') from put
 """
+
+
+_OF_SUBMISSIONS = ("max_queued", "default_expires")  # jobs have copies of these
+
+
+class Stored(NamedTuple):
+    """A setting that was changed at least once."""
+
+    value: Any  # None: it was reset
+    version: int  # counts its changes
+    updated_at: datetime
+    updated_by: str | None
 
 
 async def database_id(conn: Connection) -> UUID:
@@ -34,28 +48,22 @@ async def database_id(conn: Connection) -> UUID:
     return found
 
 
-async def strategy(conn: Connection, default: str = DEFAULT_STRATEGY) -> str:
-    """The placement strategy of the cluster; `default` if none is set, or one that this version does not know."""
-    name = await stored_strategy(conn)
-    return name if name in STRATEGIES else default
+async def stored(conn: Connection) -> dict[str, Stored]:
+    """All that was ever set, by name; also what this version does not know."""
+    rows = await conn.fetch("select name, value, version, updated_at, updated_by from mainspring.setting")
+    return {name: Stored(msgspec.json.decode(value), *change) for name, value, *change in rows}
 
 
-async def stored_strategy(conn: Connection) -> str | None:
-    """The placement strategy that was set; None if none was."""
-    value = await conn.fetchval("select value from mainspring.setting where name = $1", _STRATEGY)
-    name = None if value is None else msgspec.json.decode(value)
-    return name if isinstance(name, str) else None
+async def load(conn: Connection) -> RunTimeSettings:
+    """The settings in force."""
+    return in_force({name: one.value for name, one in (await stored(conn)).items()})
 
 
-async def put_strategy(conn: Connection, name: str) -> None:
-    """Set the placement strategy, which the caller has checked."""
-    await conn.execute(_PUT, _STRATEGY, msgspec.json.encode(name).decode())
-
-
-async def version(conn: Connection) -> int:
-    """Grows with each change of any setting; rows are never deleted."""
-    changes: int = await conn.fetchval("select coalesce(sum(version), 0)::integer from mainspring.setting")
-    return changes
+async def put(conn: Connection, name: str, value: object, *, by: str | None = None) -> None:
+    """Set what the caller has checked; None resets it. All servers read it as soon as this is committed."""
+    await conn.execute(_PUT, name, msgspec.json.encode(value).decode(), by)
+    if name in _OF_SUBMISSIONS:
+        await conn.execute("select mainspring.renew_checks()")
 
 
 async def lock(conn: Connection) -> None:

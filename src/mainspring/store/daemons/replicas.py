@@ -20,6 +20,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.schedules.schedules import Policies
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, IS_ACTIVE, RETRY, RUNS_AGAIN, CancelMode, TaskState
+from mainspring.store.cluster.holds import any_hold_of
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.plans import policies
 from mainspring.store.tasks import partitions, transitions
@@ -36,12 +37,14 @@ class DueReplica(NamedTuple):
 
 
 _DUE = f"""
-    select t.id, t.schedule_id, j.pool, date_part('epoch', t.run_at - (select mainspring.now())) as due_in
+    select t.id, t.schedule_id, coalesce(p.target, p.id) as pool,
+           date_part('epoch', t.run_at - (select mainspring.now())) as due_in
       from mainspring.task t
       join mainspring.schedule s on s.id = any (array[t.schedule_id])
       join mainspring.job j on j.id = any (array[s.job_id])
+      join mainspring.pool p on p.id = any (array[j.pool])       -- gated, if the job was held a moment ago
      where t.{IS_DAEMON} and t.{ARM.leaves} and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
-       and s.enabled and s.kind = 'daemon'
+       and s.enabled and s.kind = 'daemon' and not {any_hold_of("j.id")}
      order by t.run_at, t.id
      limit $2
 """
@@ -73,6 +76,7 @@ _CLAIM = f"""
           join mainspring.job j on j.id = any (array[s.job_id])
          where t.{IS_DAEMON} and t.{ARM.leaves} and t.run_at <= (select mainspring.now())
            and s.enabled and case when s.kind = 'daemon' then t.scope::integer <= s.expression::integer end
+           and not {any_hold_of("j.id")}
            for update of t skip locked
     ), placed as materialized (
         select *, row_number() over () - 1 as turn from due

@@ -11,7 +11,7 @@ import msgspec
 
 from mainspring.model.metrics.metrics import JOBS, OTHER
 from mainspring.model.tasks.states import LIVE, PENDING
-from mainspring.store.cluster import registry
+from mainspring.store.cluster import holds, registry
 from mainspring.store.cluster.cluster_views import STATUS
 from mainspring.store.figures.waiting import by_code, waiting
 from mainspring.store.maintenance import vacuum
@@ -38,6 +38,7 @@ class ClusterFigures(msgspec.Struct, frozen=True):
     busy: int  # slots of all agents, by their last heartbeats
     slots: int
     waiting: dict[str, int]  # due tasks that no agent holds, by code
+    held: dict[str, int]  # holds: of a job, of all
     dead_rows: dict[str, int]  # by table
     tasks: dict[str, int] | None  # live ones by state; None: not counted of late, for there is no leader
     queues: list[QueueDepth]
@@ -86,6 +87,7 @@ async def read(conn: Connection) -> ClusterFigures:
     segments = {row["owner"]: row["segments"] for row in await conn.fetch(_SEGMENTS)}
     unowned = segments.pop(None, 0)
     tasks = await _tasks(conn)
+    held = await holds.load(conn)
     return ClusterFigures(
         created=await conn.fetchval(_CREATED),
         segments=segments,
@@ -93,6 +95,7 @@ async def read(conn: Connection) -> ClusterFigures:
         busy=sum(min(agent.due, agent.slots) for agent in agents),
         slots=sum(agent.slots for agent in agents),
         waiting=by_code(await waiting(conn), agents),
+        held={"job": len(held.held_jobs), "all": int(held.stops_all)},
         dead_rows={table.table: table.dead for table in await vacuum.tables(conn)},
         tasks=tasks,
         queues=[] if tasks is None else views(QueueDepth, await conn.fetch(_QUEUES)),

@@ -52,6 +52,19 @@ async def read(conn: Connection) -> Condition:
     return views(Condition, [await conn.fetchrow(_CONDITION)])[0]
 
 
+_FULL = """
+    select j.name, j.max_queued
+      from mainspring.queue_bound b join mainspring.job j on j.id = b.job_id
+     where b.live - b.held >= j.max_queued and b.counted_at > mainspring.now() - interval '1 minute'
+     order by j.name limit 100
+"""
+
+
+async def full_queues(conn: Connection) -> list[tuple[str, int]]:
+    """Jobs whose queue is full, as the leader counted it last, each with its bound."""
+    return [(row["name"], row["max_queued"]) for row in await conn.fetch(_FULL)]
+
+
 _LAST_AGENT = f"""
     select max(coalesce(ended_at, disconnected_at, lease_until)) from (
         select ended_at, disconnected_at, lease_until from mainspring.agent order by session desc limit {LAST_SESSIONS}

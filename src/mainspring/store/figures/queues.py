@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from mainspring.model.tasks.pools import PARKED
 from mainspring.model.tasks.states import ACTIVE, LIVE, PENDING, TaskState, among
 from mainspring.store.figures.rollups import ALL_JOBS
 from mainspring.store.postgres.database import Connection
@@ -29,6 +30,7 @@ class Queue(NamedTuple):
     tasks: int
     due: int  # those whose instant has come
     oldest: datetime  # the first instant among them; in a sample, of those that were seen
+    limited: int = 0  # due ones that wait for a limit of their job, not for an agent
 
 
 class Count(NamedTuple):
@@ -49,10 +51,14 @@ async def blocks(conn: Connection) -> int:
 
 
 # A sample scan reads whole blocks, as a sequential one does; the latter is twice as fast.
-_COUNT = """
+_COUNT = f"""
     select job_id, state, count(*) as tasks, count(*) filter (where run_at <= (select mainspring.now())) as due,
-           least(greatest(min(run_at), '1970-01-01Z'), '2200-01-01Z') as oldest   -- anybody with SQL can write others
-      from mainspring.task {sample}
+           least(greatest(min(run_at), '1970-01-01Z'), '2200-01-01Z') as oldest,  -- anybody with SQL can write others
+           count(*) filter (where run_at <= (select mainspring.now()) and state = {PENDING:d}
+                              and (pool = {PARKED} or pool = any ((select array(
+                                       select id from mainspring.pool where target is not null))::integer[])))
+               as limited
+      from mainspring.task {{sample}}
      group by job_id, state
 """
 _COUNT_ALL = _COUNT.format(sample="")
@@ -75,8 +81,8 @@ async def count(conn: Connection, share: float) -> Count:
     rows = await (conn.fetch(_COUNT_SAMPLE, share * 100) if share < 1.0 else conn.fetch(_COUNT_ALL))
     return Count(
         [
-            Queue(job, TaskState(state), round(tasks / share), round(due / share), oldest)
-            for job, state, tasks, due, oldest in rows
+            Queue(job, TaskState(state), round(tasks / share), round(due / share), oldest, round(limited / share))
+            for job, state, tasks, due, oldest, limited in rows
         ],
         share < 1.0,
     )
@@ -85,23 +91,24 @@ async def count(conn: Connection, share: float) -> Count:
 # The rows of jobs and states without live tasks are deleted. Sorted: two leaders at once take their locks in one order.
 _WRITE = """
     with given as (
-        select * from unnest($1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::timestamptz[])
-                   as given(job_id, state, tasks, due, oldest)
+        select * from unnest($1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::timestamptz[], $6::bigint[])
+                   as given(job_id, state, tasks, due, oldest, limited)
     ), gone as (
         delete from mainspring.queue_figure q
          where not exists (select from given where given.job_id = q.job_id and given.state = q.state)
     ), noted as (
         insert into mainspring.queue_count (counted_at, created, seconds, is_estimated)
-        select mainspring.now(), case when is_called then last_value else 0 end, $7, $6 from mainspring.task_id
+        select mainspring.now(), case when is_called then last_value else 0 end, $8, $7 from mainspring.task_id
         on conflict (the_one) do update
            set counted_at = excluded.counted_at, created = excluded.created, seconds = excluded.seconds,
                is_estimated = excluded.is_estimated
     )
-    insert into mainspring.queue_figure as q (job_id, state, tasks, due, oldest)
-    select job_id, state, tasks, due, oldest from given order by job_id, state
+    insert into mainspring.queue_figure as q (job_id, state, tasks, due, oldest, limited)
+    select job_id, state, tasks, due, oldest, limited from given order by job_id, state
     on conflict (job_id, state) do update
-       set tasks = excluded.tasks, due = excluded.due, oldest = excluded.oldest
-     where (q.tasks, q.due, q.oldest) is distinct from (excluded.tasks, excluded.due, excluded.oldest)
+       set tasks = excluded.tasks, due = excluded.due, oldest = excluded.oldest, limited = excluded.limited
+     where (q.tasks, q.due, q.oldest, q.limited)
+           is distinct from (excluded.tasks, excluded.due, excluded.oldest, excluded.limited)
 """
 
 # Once a minute; the next counts of that minute find its row of all jobs.
@@ -109,18 +116,18 @@ _KEEP_MINUTE = f"""
     with of_job as (
         select job_id, sum(tasks) filter (where state not in {among(ACTIVE)}) as waiting,
                sum(tasks) filter (where state in {among(ACTIVE)}) as active,
-               sum(due) filter (where state = {PENDING:d}) as due,
+               sum(due) filter (where state = {PENDING:d}) as due, sum(limited) as limited,
                min(oldest) filter (where state = {PENDING:d} and due > 0) as oldest, sum(tasks) as tasks
           from mainspring.queue_figure group by job_id
     ), kept as (
-        (select job_id, waiting, due, active, oldest from of_job order by tasks desc, job_id limit {BUSIEST})
+        (select job_id, waiting, due, limited, active, oldest from of_job order by tasks desc, job_id limit {BUSIEST})
          union all
-        select {ALL_JOBS}, sum(waiting), sum(due), sum(active), min(oldest) from of_job
+        select {ALL_JOBS}, sum(waiting), sum(due), sum(limited), sum(active), min(oldest) from of_job
     )
     insert into mainspring.queue_minute
-        (minute, job_id, counted_at, created, waiting, due, active, oldest, is_estimated)
+        (minute, job_id, counted_at, created, waiting, due, limited, active, oldest, is_estimated)
     select date_trunc('minute', counted_at, 'UTC'), job_id, counted_at, created, coalesce(waiting, 0), coalesce(due, 0),
-           coalesce(active, 0), oldest, is_estimated
+           coalesce(limited, 0), coalesce(active, 0), oldest, is_estimated
       from mainspring.queue_count cross join kept
      where not exists (select from mainspring.queue_minute m
                         where m.job_id = {ALL_JOBS} and m.minute = date_trunc('minute', counted_at, 'UTC'))
@@ -139,6 +146,7 @@ async def write(conn: Connection, count: Count, seconds: float) -> None:
             [queue.tasks for queue in queues],
             [queue.due for queue in queues],
             [queue.oldest for queue in queues],
+            [queue.limited for queue in queues],
             count.is_estimated,
             seconds,
         )
@@ -159,7 +167,7 @@ async def last(conn: Connection) -> LastCount | None:
 
 
 _COUNTED = """
-    select job_id, state, tasks, due, oldest from mainspring.queue_figure
+    select job_id, state, tasks, due, oldest, limited from mainspring.queue_figure
      where $1::integer[] is null or job_id = any($1)
 """
 
@@ -167,7 +175,7 @@ _COUNTED = """
 async def counted(conn: Connection, jobs: Sequence[int] | None) -> list[Queue]:
     """What was counted last, of these jobs or of all."""
     rows = await conn.fetch(_COUNTED, jobs)
-    return [Queue(job, TaskState(state), tasks, due, oldest) for job, state, tasks, due, oldest in rows]
+    return [Queue(job, TaskState(state), *counts) for job, state, *counts in rows]
 
 
 # The sequence grows by one for each task, whoever submits it. The time between the two looks is at least 30 seconds.

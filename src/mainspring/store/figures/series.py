@@ -49,6 +49,7 @@ class Point(msgspec.Struct, frozen=True):
     at: datetime  # its beginning
     ended: dict[str, int]  # tasks by final state
     retried: int  # attempts after which the task ran again
+    fired: int  # first attempts that a schedule planned, by the minute in which they were recorded
     planned_lateness_ms: Spread | None  # of first attempts that a schedule planned
     due_lateness_ms: Spread | None  # of other first attempts
     duration: Spread | None  # of attempts, in seconds
@@ -104,8 +105,10 @@ async def series(
     statement = _MINUTES if step < timedelta(hours=1) else _HOURS
     given = ([ALL_JOBS] if jobs is None else jobs, first, end, step)
     counted: dict[datetime, list[tuple[TaskState, bool, Counts]]] = {}
-    for at, outcome, again, *counts in await conn.fetch(statement, *given):
+    for number, (at, outcome, again, *counts) in enumerate(await conn.fetch(statement, *given), 1):
         counted.setdefault(at, []).append((TaskState(outcome), again, as_counts(counts)))
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
     depths = {row["at"]: Depth(*row[1:]) for row in await conn.fetch(_DEPTHS, *given)}
     points = list[Point]()
     while (at := first + len(points) * step) < end:
@@ -123,6 +126,7 @@ def _point(at: datetime, counted: list[tuple[TaskState, bool, Counts]], queue: D
         at=at,
         ended={state.label: counts.attempts for state, again, counts in sorted(counted) if not again},
         retried=sum(counts.attempts for _, again, counts in counted if again),
+        fired=sum(total.planned or ()),
         planned_lateness_ms=spread(LATENESS, total.planned, total.planned_max, 1000.0),
         due_lateness_ms=spread(LATENESS, total.due, total.due_max, 1000.0),
         duration=spread(DURATION, total.durations, total.duration_max),
@@ -138,9 +142,131 @@ def spread(bounds: Sequence[float], counts: Sequence[int] | None, most: float, u
     return Spread(*(round(value * unit, 6) for value in (*found, most)))
 
 
+# ── how late ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    above_ms: float
+    up_to_ms: float | None  # None: the last one, which has all that were later
+    starts: int
+
+
+class Objectives(msgspec.Struct, frozen=True):
+    """Plan times of schedules with an SLO."""
+
+    schedules: int
+    good: int
+    bad: int
+    missed: int  # of the bad ones, those that had not started
+
+
+class Punctuality(msgspec.Struct, frozen=True):
+    """How late schedules fired: first attempts that they planned."""
+
+    start: datetime
+    counted_at: datetime
+    starts: int
+    on_time: int  # within a second
+    buckets: list[Bucket]
+    slo: Objectives | None  # None: no schedule has one, or there are too many to add up
+
+
+MOST_OBJECTIVES = 500_000  # rows of slo_minute or slo_hour that are added up
+ON_TIME = 1.0  # seconds; one of the bounds of the buckets
+
+_OBJECTIVES = "select count(*) from (select from mainspring.slo limit $1) counted"
+_OF_MINUTES = "select sum(good), sum(bad), sum(missed) from mainspring.slo_minute where minute >= $1 and minute < $2"
+_OF_HOURS = "select sum(good), sum(bad), sum(missed) from mainspring.slo_hour where hour >= $1 and hour < $2"
+
+
+async def punctuality(
+    conn: Connection, start: datetime, end: datetime, jobs: Sequence[int] | None, *, by_minute: bool
+) -> Punctuality:
+    """The lateness of fires between two instants, by whole minutes or hours; of these jobs, or of all together."""
+    statement, step = (_MINUTES, timedelta(minutes=1)) if by_minute else (_HOURS, timedelta(hours=1))
+    first = start - (start - _EPOCH) % step
+    total = Counts()
+    rows = await conn.fetch(statement, [ALL_JOBS] if jobs is None else jobs, first, end, timedelta(days=366))
+    for _, _, _, *counts in rows:
+        total = total.plus(as_counts(counts))
+    counted = total.planned or [0] * (len(LATENESS) + 1)
+    edges = (0.0, *LATENESS)
+    buckets = [
+        Bucket(edges[number] * 1000, None if number == len(LATENESS) else LATENESS[number] * 1000, starts)
+        for number, starts in enumerate(counted)
+    ]
+    on_time = sum(counted[: LATENESS.index(ON_TIME) + 1])
+    slo = await _objectives(conn, first, end, by_minute=by_minute) if jobs is None else None
+    return Punctuality(first, end, sum(counted), on_time, buckets, slo)
+
+
+async def _objectives(conn: Connection, start: datetime, end: datetime, *, by_minute: bool) -> Objectives | None:
+    steps = (end - start) / (timedelta(minutes=1) if by_minute else timedelta(hours=1))
+    most = int(MOST_OBJECTIVES / max(1.0, steps))
+    schedules: int = await conn.fetchval(_OBJECTIVES, most + 1)
+    if not 0 < schedules <= most:
+        return None
+    good, bad, missed = await conn.fetchrow(_OF_MINUTES if by_minute else _OF_HOURS, start, end)
+    return Objectives(schedules, int(good or 0), int(bad or 0), int(missed or 0))
+
+
+# ── the last hour ───────────────────────────────────────────────────────────────────────────────
+
+
+class JobFigures(msgspec.Struct, frozen=True):
+    job: str
+    ended: dict[str, int]  # tasks by final state
+    retried: int  # attempts after which the task ran again
+    duration: Spread | None  # of attempts, in seconds
+
+
+_LAST_HOUR = f"""
+    select j.name, f.outcome, f.again, {SUMMED}
+      from mainspring.job j join mainspring.figure f on f.job_id = j.id
+     where j.namespace = 'default' and j.name = any($1::text[])
+       and f.minute >= date_trunc('minute', mainspring.now() - interval '1 hour')
+     group by 1, 2, 3
+"""
+
+
+async def last_hour(conn: Connection, names: Sequence[str]) -> list[JobFigures]:
+    """Of each of these jobs that exists, by name; one without figures has none."""
+    counted: dict[str, list[tuple[TaskState, bool, Counts]]] = {}
+    for number, (name, outcome, again, *counts) in enumerate(await conn.fetch(_LAST_HOUR, names), 1):
+        counted.setdefault(name, []).append((TaskState(outcome), again, as_counts(counts)))
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
+    points = ((name, _point(_EPOCH, parts, None)) for name, parts in sorted(counted.items()))
+    return [JobFigures(name, point.ended, point.retried, point.duration) for name, point in points]
+
+
 # ── which jobs ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def job_names(conn: Connection) -> dict[int, str]:
     rows: Sequence[Any] = await conn.fetch("select id, name from mainspring.job where namespace = 'default'")
     return {row["id"]: row["name"] for row in rows}
+
+
+_PLANNED = f"""
+    with since as materialized (
+        select coalesce(max(hour) + interval '1 hour', '-infinity') as at from mainspring.figure_hour
+         where job_id = {ALL_JOBS} and hour <= mainspring.now()
+    ), part as (
+        select hour as at, planned from mainspring.figure_hour
+         where job_id = any($1::integer[]) and hour >= $2 and hour < $3
+         union all
+        select minute, planned::bigint[] from mainspring.figure
+         where job_id = any($1::integer[]) and minute >= greatest($2, (select at from since)) and minute < $3
+    )
+    select date_bin($4::interval, at, '{_EPOCH}'), sum((select sum(counted) from unnest(planned) as counted))::bigint
+      from part where planned is not null group by 1 order by 1
+"""
+
+
+async def planned_starts(
+    conn: Connection, start: datetime, end: datetime, step: timedelta, jobs: Sequence[int] | None
+) -> list[tuple[datetime, int]]:
+    """First attempts that a schedule planned, by steps of an hour or more, of these jobs or of all together."""
+    rows = await conn.fetch(_PLANNED, [ALL_JOBS] if jobs is None else jobs, start, end, step)
+    return [(at, starts) for at, starts in rows]

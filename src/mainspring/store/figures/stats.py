@@ -82,6 +82,7 @@ class Stats(msgspec.Struct, frozen=True):
     last_hour: dict[str, int]  # tasks that ended, by state
     retried: int  # attempts of the last hour after which the task ran again
     timeouts: int  # attempts of the last hour that ran into their timeout
+    queue_full_errors: int | None  # submissions ever refused by full queues; None: not known to this caller
     lateness_ms: LatenessView | None  # of first attempts of the last hour
     agents_total: int
     agents_idle: int  # those that hold no task
@@ -109,6 +110,11 @@ _BLOCKED = """
     )
     select coalesce(sum(times), 0)::integer as times, coalesce(round(sum(seconds)::numeric, 1), 0)::float8 as seconds
       from loops
+"""
+
+_QUEUE_FULL = """
+    select case when has_sequence_privilege('mainspring.queue_full', 'select, usage')
+                then coalesce(pg_sequence_last_value('mainspring.queue_full'), 0) end
 """
 
 # By whole minutes: up to one more than the hour.
@@ -139,6 +145,7 @@ async def stats(conn: Connection, jobs: Sequence[int] | None = None) -> Stats:
         last_hour={state.label: counts.attempts for state, again, counts in hour if not again},
         retried=sum(counts.attempts for _, again, counts in hour if again),
         timeouts=sum(counts.attempts for state, _, counts in hour if state is TaskState.TIMED_OUT),
+        queue_full_errors=await conn.fetchval(_QUEUE_FULL) if jobs is None else None,
         lateness_ms=_lateness([counts for _, _, counts in hour]),
         agents_total=len(agents),
         agents_idle=sum(agent.holds == 0 for agent in agents),
@@ -154,13 +161,18 @@ async def stats(conn: Connection, jobs: Sequence[int] | None = None) -> Stats:
 
 async def live_tasks(conn: Connection, jobs: Sequence[int] | None = None) -> Live:
     """The live tasks of these jobs, or of all."""
+    return _live(*await live_queues(conn, jobs))
+
+
+async def live_queues(conn: Connection, jobs: Sequence[int] | None = None) -> tuple[Sequence[Queue], bool, datetime]:
+    """The same by job and state; whether that is an estimate; as of when."""
     blocks = await queues.blocks(conn)
     last = await queues.last(conn) if blocks > FEW else None
     if last is not None and last.age < FRESH:
-        return _live(await queues.counted(conn, jobs), last.is_estimated, last.counted_at)
+        return await queues.counted(conn, jobs), last.is_estimated, last.counted_at
     count = await queues.count(conn, FEW / max(FEW, blocks))  # few, or no leader counts them
     found = [queue for queue in count.queues if jobs is None or queue.job in jobs]
-    return _live(found, count.is_estimated, await conn.fetchval("select mainspring.now()"))
+    return found, count.is_estimated, await conn.fetchval("select mainspring.now()")
 
 
 def _live(found: Sequence[Queue], is_estimated: bool, counted_at: datetime) -> Live:

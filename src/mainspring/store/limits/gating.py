@@ -1,6 +1,6 @@
-"""Gating: tasks that were there before their job got limits move to its gate, part by part.
+"""Gating: tasks that were there before their job got limits, or was held, move to its gate, part by part.
 
-A registration only marks the gate (store/tasks/jobs.py): a job may have a million tasks, and the start of an
+A registration or a hold only marks the gate (store/tasks/jobs.py): a job may have a million tasks, and the start of an
 application does not wait for them. The leader then walks over the live tasks in short statements. Waiting tasks move; a
 task that an agent holds keeps running, and returns to the gate if it is retried. The mark is removed when a walk has
 found no such task, and no transaction that may add one without knowing the gate was open when the walk began.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mainspring.model.tasks.states import IS_WAITING
+from mainspring.model.tasks.states import IS_WAITING, PENDING
 from mainspring.store.postgres.database import Connection
 
 
@@ -40,36 +40,46 @@ class Walked(NamedTuple):
     last: int | None  # the id to continue after; None: all tasks were read
 
 
-# The sign keeps a blocked task blocked. `gate` is set in tasks that have passed their gate.
+# The sign keeps a blocked task blocked. `gate` is set in tasks that have passed their gate: while their job is held,
+# those that no agent has return there, and give up their slots. The runs of a broadcast have no gate.
 _WALK = f"""
     with part as materialized (
-        select t.ctid as place, t.id, t.job_id, t.pool, t.gate from mainspring.task t
-         where t.id > $1 order by t.id limit $2
+        select t.ctid as place, t.id, t.job_id, t.pool, t.gate, t.state from mainspring.task t
+         where t.id > $1 and t.parent_id is null order by t.id limit $2
     ), strays as materialized (
         select part.place, gate.id as gate
           from part
           join mainspring.job j on j.id = any (array[part.job_id])
           join mainspring.pool gate on gate.id = any (array[j.pool]) and gate.gating_since is not null
-         where part.gate is null and abs(part.pool) = gate.target
+         where abs(part.pool) = gate.target
+           and (part.gate is null
+                or part.state = {PENDING:d} and exists (select from mainspring.hold h
+                                                         where h.job_id = j.id and h.released_at is null))
     ), locked as materialized (
-        select t.ctid as place, strays.gate from strays join mainspring.task t on t.ctid = strays.place
+        select t.ctid as place, strays.gate, t.gate as passed, t.job_id,
+               t.job_slot is not null or t.key_slot is not null as has_slots,
+               case when t.key_slot is not null then t.concurrency_key end as held_key
+          from strays join mainspring.task t on t.ctid = strays.place
            for update of t skip locked
     ), moved as (
         update mainspring.task t
            set pool = case when t.{IS_WAITING} then sign(t.pool)::integer * locked.gate else t.pool end,
-               gate = case when not t.{IS_WAITING} then locked.gate end
+               gate = case when not t.{IS_WAITING} then locked.gate end, job_slot = null, key_slot = null
           from locked
-         where t.ctid = locked.place and t.gate is null
+         where t.ctid = locked.place and (t.gate is null or t.state = {PENDING:d} and t.gate = locked.passed)
         returning t.id
     )
     select (select count(*) from strays)::integer, (select count(*) from moved)::integer,
-           (select max(id) from part having count(*) = $2)
+           (select max(id) from part having count(*) = $2),
+           (select count(mainspring.slot_freed(locked.passed, locked.job_id, locked.held_key))
+              from locked where locked.has_slots)
 """
 
 
 async def walk(conn: Connection, after: int, limit: int) -> Walked:
     """Move the tasks without their gate among the next `limit` live tasks after the id `after`."""
-    return Walked(*await conn.fetchrow(_WALK, after, limit))
+    found, moved, last, _ = await conn.fetchrow(_WALK, after, limit)
+    return Walked(found, moved, last)
 
 
 async def settle(conn: Connection, before: int) -> None:

@@ -75,7 +75,7 @@ _BY_JOB = f"""
         select f.gate, pool.target, array(select slot from unnest(f.slots) slot where slot < max_running) as slots
           from (select gate, job_id, array_agg(job_slot order by job_slot) as slots
                   from freed where job_slot is not null group by gate, job_id) f
-          join mainspring.job j on j.id = any (array[f.job_id]) and j.pool = f.gate
+          join mainspring.job j on j.id = any (array[f.job_id]) and j.pool = f.gate and j.held is null
           join mainspring.pool pool on pool.id = any (array[f.gate])
          cross join lateral (select {LIMITS} from (select j.definition->'gate' as limits) l) its
          where max_running is not null and template is null and spacing is null
@@ -110,6 +110,7 @@ _BY_KEY = f"""
           from (select distinct gate, job_id from parked) g
           join mainspring.pool pool on pool.id = any (array[g.gate])
           join mainspring.job j on j.id = any (array[g.job_id]) and j.pool in (pool.id, pool.target)
+           and j.held is null
          cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
           left join lateral ({_first("g.gate", "1", "t.pool")}) first on true
     ), by_key as materialized (
@@ -136,6 +137,7 @@ _PLACED = f"""
         select place, id, priority, run_at, gate, target, {PARKED}, key, null, slots[turn::integer] from by_key
     ), {owned(server="$11")}, offered as materialized (
         select * from unnest($12::integer[], $13::integer[], $14::integer[]) as offered(pool, before, places)
+         where not exists (select from mainspring.hold where job_id is null and released_at is null)
     ), numbered as materialized (
         select going.*, offered.before, offered.places, row_number() over (
                    partition by target, {holds("id % 100")} order by priority desc, run_at, id) as turn,

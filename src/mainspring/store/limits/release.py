@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import asyncpg
 
+from mainspring.model.limits.holds import LEAST_RATE, SPREAD
 from mainspring.model.limits.limits import MAX_RUNNING
 from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
@@ -46,6 +47,20 @@ _WAKE_AT = """
     case when is_out then greatest(room.now, spent.until - make_interval(secs => room.spacing * (room.burst - 1))) end
 """
 
+# The limits of a job `j`; no row while it is held. After the release of a hold it has a rate, unless it has one of its
+# own, by which what waited is spread.
+_LET_GO = f"""
+    left join mainspring.hold h on h.job_id = any (array[j.id]) and j.held is not null
+   cross join lateral (
+       select coalesce(j.definition->'gate', '{{}}') || case
+                  when h.spread_until > (select mainspring.now()) and j.definition->'gate'->'rate' is null
+                  then jsonb_build_object('rate', jsonb_build_object(
+                           'count', greatest(h.waiting, {SPREAD * LEAST_RATE:g}), 'per', {SPREAD:g},
+                           'burst', greatest(1, h.waiting / {SPREAD:.0f})))
+                  else '{{}}' end as limits
+        where h.held_at is null or h.released_at is not null) l
+"""
+
 # What the release below would find at each gate, without its locks: most gates are full, and cost no statement each.
 _LOOK = f"""
     with gate as materialized (
@@ -63,7 +78,7 @@ _LOOK = f"""
     ), job as materialized (
         select gate.*, (select mainspring.now()) as now, {LIMITS}
           from gate join mainspring.job j on j.id = any (array[gate.job_id])
-         cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
+          {_LET_GO}
     ), bounds as materialized (
         select job.*, held.slots, held.unclaimed, {_SINCE.format(until="used.until")} as since
           from job
@@ -111,7 +126,7 @@ _ROOM = f"""
           from gate
          cross join lateral (select t.job_id from mainspring.task t where t.pool = gate.id limit 1) first
           join mainspring.job j on j.id = any (array[first.job_id])
-         cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
+          {_LET_GO}
     ), held as materialized (
         select count(*) as slots, count(*) filter (where t.state = {PENDING:d}) as unclaimed,
                coalesce(array_agg(t.job_slot), '{{}}') as taken

@@ -1,4 +1,5 @@
-"""Waits: why tasks have not been claimed: no agent or server for them, a limit of their job, or the time of a retry.
+"""Waits: why tasks have not been claimed: no agent or server for them, a limit of their job, the time of a retry, or
+other tasks, another schedule.
 
 Reads   mainspring.task, mainspring.attempt, the live agents (store/cluster/registry.py)
 Next:   model/tasks/waits.py
@@ -7,17 +8,30 @@ Next:   model/tasks/waits.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mainspring.model.limits.holds import Hold
 from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.placement.segments import SEGMENTS
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import DAEMON, IS_DAEMON, IS_NOT_DAEMON, IS_PARKED
 from mainspring.model.tasks.retry import Retry
-from mainspring.model.tasks.states import ASSIGNED, PENDING
-from mainspring.model.tasks.waits import Limited, Retried, Wait, no_owner, until_retry, why, why_limited
+from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING
+from mainspring.model.tasks.waits import (
+    NAMED,
+    Limited,
+    Retried,
+    Wait,
+    after_others,
+    no_owner,
+    until_retry,
+    why,
+    why_held,
+    why_limited,
+)
 from mainspring.store.cluster.cluster_views import unserved
 from mainspring.store.cluster.registry import loaded
+from mainspring.store.followed import after
 from mainspring.store.limits.release import LIMITS
 from mainspring.store.postgres.connection import is_producer
 from mainspring.store.postgres.database import Connection
@@ -25,13 +39,18 @@ from mainspring.store.postgres.rows import views
 
 COUNTED = 1000  # waiting tasks of one pool at most
 
-_UNCLAIMED = f"""
-    select t.id, p.requirements,
-           t.{IS_NOT_DAEMON} and not p.requirements ? '@broadcast' as needs_owner      -- any server places the others
-      from mainspring.task t join mainspring.job j on j.id = t.job_id
-      join mainspring.pool p on p.id = case t.pool when {DAEMON} then j.pool else t.pool end
-       and p.target is null                             -- a gated task waits for its limits: see below
-     where t.id = any($1::bigint[]) and t.state = {PENDING:d} and t.run_at <= mainspring.now()
+# What a task that no agent has started may wait for: an agent (`requirements`), its limits, the time of a retry.
+_WAITING = f"""
+    select t.id, case when t.is_due and not t.is_limited then t.requirements end as requirements,
+           t.{IS_NOT_DAEMON} and not t.requirements ? '@broadcast' as needs_owner,     -- any server places the others
+           t.is_due and t.is_limited as is_limited, t.is_retried,
+           exists (select from mainspring.hold) as has_holds                           -- of anything
+      from (select t.id, t.pool, p.requirements, t.{IS_PARKED} or p.target is not null as is_limited,
+                   t.state = {PENDING:d} and t.run_at <= (select mainspring.now()) as is_due,
+                   t.token is not null and t.run_at > (select mainspring.now()) as is_retried
+              from mainspring.task t left join mainspring.job j on j.id = t.job_id
+              left join mainspring.pool p on p.id = case t.pool when {DAEMON} then j.pool else t.pool end
+             where t.id = any($1::bigint[]) and t.state in ({PENDING:d}, {ASSIGNED:d})) t
 """
 _LIMITED = f"""
     select t.id, t.key, t.key_limit, t.max_running, t.rate,
@@ -47,9 +66,7 @@ _LIMITED = f"""
                             l.limits->>'key', t.args, coalesce(l.limits->'defaults', '{{}}'))) end as key
               from mainspring.task t join mainspring.job j on j.id = t.job_id
              cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
-             where t.id = any($1::bigint[]) and t.state = {PENDING:d} and t.run_at <= mainspring.now()
-               and (t.{IS_PARKED} or exists (select from mainspring.pool p
-                                              where p.id = t.pool and p.target is not null))) t
+             where t.id = any($1::bigint[]) and t.state = {PENDING:d}) t
 """
 
 
@@ -57,14 +74,31 @@ _LIMITED = f"""
 _RETRIED = f"""
     select t.id, date_part('epoch', t.run_at - mainspring.now()) as next_in,
            t.attempt - (t.state = {ASSIGNED:d})::integer as attempts,         -- one that is armed counts as begun
-           coalesce((j.definition->'retry'->>'retries')::integer, {Retry().retries}) as retries,
+           coalesce((t.options->>'retries')::integer, (j.definition->'retry'->>'retries')::integer,
+                    {Retry().retries}) as retries,
            t.{IS_DAEMON} as daemon, last.error
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
      cross join lateral (
          select coalesce(a.error, a.error_code) as error from mainspring.attempt a
-          where a.task_id = t.id and a.error_code is distinct from 'stale_attempt' order by a.token desc limit 1
+          where a.task_id = t.id and a.error_code is distinct from 'stale_attempt'
+            and a.recorded_at >= t.created_at - interval '1 hour'      -- the clock may have been set back
+          order by a.token desc limit 1
      ) last
      where t.id = any($1::bigint[]) and t.state in ({PENDING:d}, {ASSIGNED:d}) and t.run_at > mainspring.now()
+"""
+
+
+# Of those that are blocked for other tasks; some wait for their turn instead.
+_BLOCKED = f"""
+    select t.id, t.waiting_for as count, first.parents
+      from mainspring.task t
+     cross join lateral (
+         select array_agg(array[edge.parent, edge.state] order by edge.parent) as parents
+           from (select d.parent, p.state from mainspring.dependency d
+                   left join mainspring.task p on p.id = d.parent
+                  where d.child = t.id order by d.parent limit {NAMED}) edge
+     ) first
+     where t.id = any($1::bigint[]) and t.state = {BLOCKED:d} and t.waiting_for > 0
 """
 
 
@@ -75,19 +109,51 @@ async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
     """
     if is_producer(conn):
         return {}
-    rows = await conn.fetch(_UNCLAIMED, tasks)
-    agents = await loaded(conn) if rows else []
-    by_pool = {text: why(decode(text), agents) for text in {row["requirements"] for row in rows}}
-    found = {row["id"]: by_pool[row["requirements"]] for row in rows}
-    rest = [task for task in tasks if task not in found]  # each is in one of the three
-    limited = await conn.fetch(_LIMITED, rest) if rest else []
+    rows = await conn.fetch(_WAITING, tasks)
+    held = await _held(conn, tasks) if any(row["has_holds"] for row in rows) else {}
+    rest = [task for task in tasks if task not in held]
+    return {**await _unheld(conn, rest, [row for row in rows if row["id"] not in held]), **held}
+
+
+# A hold of everything says less than one of the job itself.
+_HELD = f"""
+    select distinct on (t.id) t.id, j.name, h.job_id as job, h.held_at, h.held_by, h.note, h.skips, h.released_at,
+           h.spread_until, h.waiting
+      from mainspring.task t join mainspring.job j on j.id = t.job_id
+      join mainspring.hold h on h.job_id = j.id or h.job_id is null
+     where t.id = any($1::bigint[]) and t.state = {PENDING:d} and t.run_at <= mainspring.now()
+       and (h.released_at is null or h.spread_until > mainspring.now())
+     order by t.id, h.released_at nulls first, h.job_id nulls last
+"""
+
+
+async def _held(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
+    """Those of `tasks` that wait for the end of a hold."""
+    rows = await conn.fetch(_HELD, tasks)
+    return {row["id"]: why_held(hold, row["name"]) for row, hold in zip(rows, views(Hold, rows), strict=True)}
+
+
+async def _unheld(conn: Connection, tasks: Sequence[int], rows: Sequence[Any]) -> dict[int, Wait]:
+    unclaimed = [row for row in rows if row["requirements"] is not None]
+    agents = await loaded(conn) if unclaimed else []
+    by_pool = {text: why(decode(text), agents) for text in {row["requirements"] for row in unclaimed}}
+    found = {row["id"]: by_pool[row["requirements"]] for row in unclaimed}
+    gated = [row["id"] for row in rows if row["is_limited"]]
+    limited = await conn.fetch(_LIMITED, gated) if gated else []
     for row, task in zip(limited, views(Limited, limited, json=("rate",)), strict=True):
         found[row["id"]] = why_limited(task)
-    by_owner = {row["id"] for row in rows if row["needs_owner"]} | {row["id"] for row in limited}
+    by_owner = {row["id"] for row in unclaimed if row["needs_owner"]} | {row["id"] for row in limited}
     found |= await _unserved(conn, [id for id in by_owner if found[id] is None])
-    rest = [task for task in rest if task not in found]
-    retried = await conn.fetch(_RETRIED, rest) if rest else []
+    rest = [task for task in tasks if task not in found]
+    tried = [row["id"] for row in rows if row["is_retried"]]
+    retried = await conn.fetch(_RETRIED, tried) if tried else []
     found |= {row["id"]: until_retry(task) for row, task in zip(retried, views(Retried, retried), strict=True)}
+    rest = [task for task in rest if task not in found]
+    following = await after.waiting(conn, len(rest), rest) if rest else []
+    found |= {one.task: Wait("after", one.words) for one in following if one.other.name is not None}
+    rest = [task for task in rest if task not in found]
+    blocked = await conn.fetch(_BLOCKED, rest) if rest else []
+    found |= {row["id"]: after_others(row["parents"] or [], row["count"]) for row in blocked}
     return {task: wait for task, wait in found.items() if wait is not None}
 
 

@@ -9,11 +9,15 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from mainspring.model.tasks.states import ASSIGNED, RUNNING
+from mainspring.model.watch.slo import MAX_WINDOW
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 
 KEEP_MINUTES = timedelta(days=2)  # of figures
 KEEP_HOURS = timedelta(days=90)
+KEEP_SLO_MINUTES = timedelta(hours=8)  # the longest window of a burn rate has six
+KEEP_ALERTS = timedelta(days=30)  # that are over
+KEEP_MESSAGES = timedelta(days=7)  # about them
 
 _PAST = "(select mainspring.now()) - $2::interval"  # the instant before which a row has expired
 
@@ -30,12 +34,21 @@ RULES = {
     "hellos": Rule("agent_process", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
     # An agent repeats a submission within its lease, which is an hour at most.
     "submissions": Rule("submission", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
+    # A child may wait longer than the history is kept, and its job may keep it longer.
+    "dependents": Rule(
+        "dependent",
+        f"""r.at < {_PAST}
+            and not exists (select from mainspring.task t where t.id = r.child)
+            and not exists (select from mainspring.task_history h where h.id = r.child)""",
+        oldest_first="at",
+    ),
     "requests": Rule("request", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     "login codes": Rule("login_code", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     "console sessions": Rule("console_session", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     # What the ledger has outside its partitions.
     "fires": Rule("fire_default", f"r.plan_time < {_PAST} and r.decided_at < {_PAST}"),
     "versions": Rule("schedule_version", f"r.until < {_PAST}"),
+    "skips": Rule("schedule_skip", f"r.stop < {_PAST}"),
     # A session with claims may hold a task that could not be rescued: the rescuer must find it again.
     "sessions": Rule(
         "agent",
@@ -72,6 +85,13 @@ RULES = {
     ),
     "hours": Rule("figure_hour", f"r.hour < {_PAST}", keep=KEEP_HOURS, oldest_first="hour"),
     "queues": Rule("queue_minute", f"r.minute < {_PAST}", keep=KEEP_MINUTES, oldest_first="minute"),
+    "pings": Rule("ping", f"r.plan_time < {_PAST} and r.look_at < {_PAST}", keep=timedelta(days=1)),
+    "ledger holes": Rule("ledger_hole", f"r.found_at < {_PAST}", oldest_first="found_at"),
+    "slo minutes": Rule("slo_minute", f"r.minute < {_PAST}", keep=KEEP_SLO_MINUTES, oldest_first="minute"),
+    "slo hours": Rule("slo_hour", f"r.hour < {_PAST}", keep=timedelta(seconds=MAX_WINDOW + 3600), oldest_first="hour"),
+    "alerts": Rule("alert", f"r.state = 'resolved' and r.changed_at < {_PAST}", keep=KEEP_ALERTS),
+    "messages": Rule("alert_delivery", f"r.state <> 'pending' and r.created_at < {_PAST}", keep=KEEP_MESSAGES),
+    "mutes": Rule("mute", f"r.until < {_PAST}", keep=KEEP_ALERTS, oldest_first="until"),
     # A rate that was not used for a minute is as good as new.
     "rates": Rule("throttle", f"r.wake_at is null and r.until < {_PAST}", keep=timedelta(minutes=1)),
 }

@@ -13,8 +13,8 @@ import msgspec
 from mainspring.store.postgres.database import Connection
 
 HOT = (
-    "task", "claim", "agent", "server", "segment", "task_key", "dependency", "schedule", "stop_order", "chore",
-    "submission",
+    "task", "claim", "agent", "server", "segment", "task_key", "dependency", "dependent", "schedule", "stop_order",
+    "chore", "submission",
     "agent_process", "figure", "queue_figure",
 )  # fmt: skip
 

@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import AccessDenied, MainspringError, QueueFull, StoreUnavailable, ValidationError
 from mainspring.model.metrics.statements import code_of, name_of
 from mainspring.model.metrics.tallies import StoreTally
 from mainspring.store.postgres.connect_errors import check_files, connecting, needs_direct
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.dsn import Host, check, hosts_of, without_hosts
-from mainspring.store.postgres.errors import UNAVAILABLE
+from mainspring.store.postgres.errors import UNAVAILABLE, translate
 from mainspring.store.postgres.timelines import Timelines
 
 OLDEST_SERVER = 14
@@ -282,7 +282,41 @@ def _connection_class(*, pooled: bool, producer: bool, timed: bool) -> type[Any]
     return TimedConnection if timed else asyncpg.Connection
 
 
-class TimedConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+# ── built-in types ──────────────────────────────────────────────────────────────────────────────
+
+FIRST_OWN = 10_000  # the numbers below are assigned by hand, and the same everywhere
+# Arrays of boolean, bytea, smallint, integer, bigint, real, float8, timestamptz, interval, uuid and jsonb: the first
+# statement that has one asks for all of them.
+ARRAYS = frozenset({1000, 1001, 1005, 1007, 1016, 1021, 1022, 1185, 1187, 2951, 3807})
+
+_known: dict[int, Any] = {}  # by its number, what the catalogue says of a type; elements come before their arrays
+
+
+class _NotAsked(NamedTuple):
+    name: str = "not asked"  # only a statement without a name would undo one that is prepared
+
+
+class KnownTypes(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """Reads what built-in types are once in a process: they have the same numbers everywhere.
+
+    asyncpg knows no arrays but those of text. When a statement has another one it reads the catalogue, and switches jit
+    off and on around that: three round trips and a query that costs as much as a thousand claimed tasks, for every
+    connection of a server, while it starts.
+    Takes the place of a method of the driver's own: a driver that does not have it asks for itself."""
+
+    __slots__ = ()
+
+    async def _introspect_types(self, typeoids: set[int], timeout: float | None) -> Any:
+        if max(typeoids) >= FIRST_OWN:
+            return await super()._introspect_types(typeoids, timeout)
+        if not typeoids <= _known.keys():
+            found, statement = await super()._introspect_types(typeoids | ARRAYS, timeout)
+            _known.update((row["oid"], row) for row in found)
+            return found, statement
+        return list(_known.values()), _NotAsked()
+
+
+class TimedConnection(KnownTypes):
     """Counts its statements in a tally, once it is given one. A query logger of the driver costs ten times as much."""
 
     __slots__ = ("tally",)
@@ -310,6 +344,8 @@ class TimedConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has 
         except Exception as error:  # a cancelled caller is no fault of the store
             if self.tally is not None:
                 self.tally.failed(code_of(error))
+                if isinstance(full := translate(error), QueueFull):
+                    self.tally.refused_by_queue(str(full.details.get("job")))
             raise
         if self.tally is not None:
             self.tally.ran(name_of(query), monotonic() - began)
@@ -338,7 +374,7 @@ class _Wrapped(TimedConnection):
 
 
 # Statements that depend on no search path: a function of ours, called with parameters whose types are built in.
-_SAFE = re.compile(r"select mainspring\.enqueue(_many|_each)?\(")
+_SAFE = re.compile(r"select mainspring\.(enqueue(_many|_each)?|(open|close)_batch)\(")
 
 
 class _PooledConnection(_Wrapped):
@@ -359,7 +395,7 @@ class _PooledConnection(_Wrapped):
 
 
 class _ProducerConnection(_Wrapped):
-    """Reads the views `own_…` (0001_schema.sql, 15) in place of the tables. What is not in them is denied."""
+    """Reads the views `own_…` (0001_schema.sql, 16) in place of the tables. What is not in them is denied."""
 
     __slots__ = ()
     reads_own_tasks = True
@@ -379,7 +415,8 @@ class _PooledProducerConnection(_PooledConnection, _ProducerConnection):
 
 
 _TABLE = re.compile(
-    r"\bmainspring\.(task|task_history|attempt|output|dependency|job|schedule|agent|server)\b"
+    r"\bmainspring\.(task|task_history|attempt|output|dependency|dependent|job|schedule|agent|server"
+    r"|batch|batch_count|batch_change|batch_callback)\b"
     r"(?P<alias>\s+(?!(?:on|using|where|left|join|cross|order|limit|union|group|for)\b)\w+)?"
 )
 

@@ -139,6 +139,11 @@ class Database:
         other._session = _SESSION | {
             "statement_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
             "idle_in_transaction_session_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
+            # A statement over the history opens the partitions that it needs (store/search/recent.py); to plan it for
+            # its values takes longer than to run it.
+            "plan_cache_mode": "force_generic_plan",
+            "enable_partition_pruning": "on",
+            "jit": "off",
         }
         other._pool_places = asyncio.Semaphore(API_POOL_SIZE)
         other._pool_wait = API_WAIT
@@ -235,13 +240,15 @@ class Database:
             self._pool_places.release()
 
     async def _take_place(self) -> None:
-        if self._pool_wait is None:
+        if self._pool_wait is None or not self._pool_places.locked():
             await self._pool_places.acquire()
             return
         try:
             async with asyncio.timeout(self._pool_wait):
                 await self._pool_places.acquire()
         except TimeoutError:
+            if (why := self._breaker.why_down) is not None:  # those who have the places wait for it too
+                raise StoreUnavailable(why) from None
             raise Busy(f"no connection to PostgreSQL was free within {self._pool_wait:g} s; try again") from None
 
     async def _idle_or_new(self) -> Connection:

@@ -14,8 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import asyncpg
+import msgspec
 
-from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import (
+    AccessDenied,
+    BatchEnded,
+    BatchNotFound,
+    JobNotFound,
+    MainspringError,
+    QueueFull,
+    StoreUnavailable,
+    TaskExists,
+    ValidationError,
+)
 
 SAME_SESSION = (
     asyncpg.exceptions.InsufficientResourcesError,  # disk or memory is full: it recovers without a new connection
@@ -39,16 +50,32 @@ UNAVAILABLE = (
     asyncpg.exceptions.ReadOnlySQLTransactionError,  # the primary became a standby: reconnecting finds the new one
 )
 
+_OURS = ("MSV01", "MSJ01", "MSQ01", "MSE01", "MSB01", "MSB02")  # SQLSTATEs of 0001_schema.sql
+_WITH_DETAIL = ("MSQ01", "MSE01", "MSB02")  # JSON
+
 
 def translate(error: BaseException) -> MainspringError | None:
     """The error of ours for one of the driver's; None if there is none."""
     state = getattr(error, "sqlstate", None)
-    if state in ("MSV01", "MSJ01"):
+    if state in _OURS:
         # psycopg appends the position in the SQL; its diagnostics hold the message alone.
-        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-        if state == "MSJ01":
-            return JobNotFound(message, field="job")
-        return ValidationError(message, field=message.partition(":")[0])
+        diagnostics = getattr(error, "diag", None)
+        message = getattr(diagnostics, "message_primary", None) or first_line(error)
+        detail = getattr(error, "detail", None) or getattr(diagnostics, "message_detail", None)
+        details = msgspec.json.decode(detail) if state in _WITH_DETAIL and detail else {}
+        match state:
+            case "MSJ01":
+                return JobNotFound(message, field="job")
+            case "MSQ01":
+                return QueueFull(message, field="job", **details)
+            case "MSE01":
+                return TaskExists(message, field="key", **details)
+            case "MSB01":
+                return BatchNotFound(message, field="batch")
+            case "MSB02":
+                return BatchEnded(message, field="batch", **details)
+            case _:
+                return ValidationError(message, field=message.partition(":")[0])
     if not isinstance(error, UNAVAILABLE) or isinstance(error, asyncpg.exceptions.DataError):
         return None
     match error:
@@ -58,6 +85,8 @@ def translate(error: BaseException) -> MainspringError | None:
             return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
         case asyncpg.exceptions.LockNotAvailableError() | asyncpg.exceptions.ObjectInUseError():
             return StoreUnavailable(f"another session of PostgreSQL holds a lock ({first_line(error)}); try again")
+        case asyncpg.InternalClientError():  # its words are about the driver's own states
+            return StoreUnavailable("PostgreSQL does not answer (the connection was cut)")
         case _:
             return StoreUnavailable(f"PostgreSQL does not answer ({described(error)})")
 

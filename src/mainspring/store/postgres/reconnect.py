@@ -28,8 +28,14 @@ class CircuitBreaker:
     def __init__(self) -> None:
         self._connecting = asyncio.Semaphore(MAX_CONNECTING)
         self._down_since: float | None = None  # on the loop's clock; None: PostgreSQL answered last time
+        self._why = ""
         self._probe_at = 0.0
         self._probe: asyncio.Future[StoreUnavailable | None] | None = None
+
+    @property
+    def why_down(self) -> str | None:
+        """What the last attempt met with; None: PostgreSQL answered it."""
+        return None if self._down_since is None else self._why
 
     async def connect(self, connect: Connect) -> Connection:
         """A connection by `connect`, which raises StoreUnavailable while PostgreSQL is down; then so does this."""
@@ -46,9 +52,9 @@ class CircuitBreaker:
     async def _open(self, connect: Connect) -> Connection:
         try:
             return await connect()
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             if self._down_since is None:  # else another caller has noticed the same outage
-                self._back_off()
+                self._back_off(error)
             raise
 
     async def _probing(self, connect: Connect) -> Connection:
@@ -62,7 +68,7 @@ class CircuitBreaker:
             return conn
         except StoreUnavailable as error:
             found = error
-            self._back_off()
+            self._back_off(error)
             raise
         except MainspringError:
             self._down_since = None  # PostgreSQL answers, if only to refuse
@@ -71,7 +77,8 @@ class CircuitBreaker:
             self._probe = None
             probe.set_result(found)
 
-    def _back_off(self) -> None:
+    def _back_off(self, error: StoreUnavailable) -> None:
+        self._why = error.message
         now = asyncio.get_running_loop().time()
         if self._down_since is None:
             self._down_since = now

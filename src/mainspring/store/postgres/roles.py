@@ -1,7 +1,8 @@
 """Roles: what a role of PostgreSQL may do with the schema, as statements that its owner runs.
 
-    producer  calls enqueue, enqueue_many and enqueue_each, and reads the tasks that it submitted, through views `own_…`
-    viewer    reads everything but the hashes of tokens, login codes and console sessions
+    producer  calls enqueue, enqueue_many, enqueue_each, enqueue_flow, open_batch and close_batch, and reads the tasks
+              that it submitted, through views `own_…`
+    viewer    reads everything but the hashes of tokens, login codes and console sessions, and the secrets of channels
     server    runs servers: reads and writes rows, makes and drops partitions by functions; no DDL
 
 A role has at most one of the three. Which one is read from its privileges, so there is nothing to keep in step, and
@@ -20,19 +21,30 @@ from mainspring.store.postgres.connection import Connection
 Kind = Literal["producer", "viewer", "server"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_OWN = ("task", "task_history", "attempt", "output", "dependency", "job", "schedule", "agent", "server")
-# What a viewer reads of the tables that hold hashes of secrets.
-_WITHOUT_HASH = {
+_OWN = (
+    "task", "task_history", "attempt", "output", "dependency", "dependent", "job", "schedule", "agent", "server",
+    "batch", "batch_count", "batch_change", "batch_callback",
+)  # fmt: skip
+# What a viewer reads of the tables that hold secrets, or hashes of them.
+_WITHOUT_SECRETS = {
     "token": "id, name, role, jobs, namespaces, rate, parent, once, agents, labels, used_at, last_used_at, created_by, "
     "created_at, expires_at, revoked_at",
     "login_code": "actor, role, jobs, token_id, created_at, expires_at",
     "console_session": "id, actor, role, jobs, token_id, address, created_at, last_seen_at, expires_at",
+    "channel": "name, kind, shown_url, is_signed, enabled, version, delivered_at, failing_since, last_error, "
+    "created_at, updated_at",
 }
 _READ_FUNCTIONS = ("now()", "labels(jsonb)", "key_within(text, text)", "fill_key(text, jsonb, jsonb)")
 _SUBMIT_FUNCTIONS = (
-    "enqueue(text, jsonb, text, timestamptz, interval, text, interval, bigint[], text, text)",
-    "enqueue_many(text, jsonb[], text, timestamptz, interval, text, text)",
-    "enqueue_each(text[], jsonb[], text[], timestamptz[], interval[], text[], interval[], boolean)",
+    "enqueue(text, jsonb, text, timestamptz, interval, text, interval, bigint[], text, text, text[], interval, bigint, "
+    "text, text, interval, integer, interval, text)",
+    "enqueue_many(text, jsonb[], text, timestamptz, interval, text, text, text[], interval, bigint, interval, integer, "
+    "interval, text)",
+    "enqueue_each(text[], jsonb[], text[], timestamptz[], interval[], text[], interval[], boolean, interval[], "
+    "jsonb[], bigint[])",
+    "open_batch(text, jsonb, jsonb, jsonb, bigint, text, text)",
+    "close_batch(bigint)",
+    "enqueue_flow(jsonb)",
     "is_new(bigint)",
 )
 
@@ -47,8 +59,9 @@ _GRANTS: dict[Kind, tuple[str, ...]] = {
     "viewer": (
         "grant usage on schema mainspring to {role}",
         "grant select on all tables in schema mainspring to {role}",
-        *(f"revoke select on mainspring.{table} from {{role}}" for table in _WITHOUT_HASH),
-        *(f"grant select ({columns}) on mainspring.{table} to {{role}}" for table, columns in _WITHOUT_HASH.items()),
+        "grant select on all sequences in schema mainspring to {role}",
+        *(f"revoke select on mainspring.{table} from {{role}}" for table in _WITHOUT_SECRETS),
+        *(f"grant select ({columns}) on mainspring.{table} to {{role}}" for table, columns in _WITHOUT_SECRETS.items()),
         *(f"grant execute on function mainspring.{function} to {{role}}" for function in _READ_FUNCTIONS),
     ),
     "server": (

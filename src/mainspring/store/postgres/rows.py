@@ -7,8 +7,11 @@ Next: store/tasks/jobs.py
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -24,37 +27,75 @@ T = TypeVar("T")
 # In place of times that Python cannot hold, infinity among them; a day from its bounds, for other timezones.
 FAR_PAST, FAR_FUTURE = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
+AT_ONCE = 100  # rows that become views within a millisecond
+NO_TIME = "no time that can be shown"
+LONG = 512  # characters of JSON from which it is kept as text, where that is wanted: to decode 1 MB takes 10 ms
+
+_as_text: ContextVar[bool] = ContextVar("mainspring long JSON as text", default=False)
+_DIGITS = bytes(byte if byte not in b"123456789" else ord("0") for byte in range(256))
+_LONG_NUMBER = b"0" * 300  # may be more than Python reads
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Batch(NamedTuple, Generic[T]):
-    """Some rows of a list in the order of their names; those that cannot be read are left out."""
+    """Some rows of a list in the order of their names or numbers; those that cannot be read are left out."""
 
     items: list[T]
-    last: str | None  # the name of the last row, to read on behind it; None: there are no more
+    last: Any  # the name or the number of the last row, to read on behind it; None: there are no more
 
 
 async def readable(conn: Connection, query: str, *args: Any) -> list[dict[str, Any]]:
     """The rows of a query for people, whatever times are in them."""
+    return [_clamped(row) for row in await fetched(conn, query, *args)]
+
+
+async def fetched(conn: Connection, query: str, *args: Any) -> list[Any]:
+    """The rows as the driver returns them: infinity is a time without a timezone."""
     try:
-        rows = await conn.fetch(query, *args)
+        return await conn.fetch(query, *args)
     except OverflowError:  # the driver reads no row at all if one has such a time
-        await conn.set_type_codec("timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple")
-        try:
-            rows = await conn.fetch(query, *args)
-        finally:
-            await conn.reset_type_codec("timestamptz", schema="pg_catalog")
-    return [_clamped(row) for row in rows]
+        async with conn.transaction():  # on one connection
+            await conn.set_type_codec(
+                "timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple"
+            )
+            try:
+                return await conn.fetch(query, *args)
+            finally:
+                await conn.reset_type_codec("timestamptz", schema="pg_catalog")
 
 
 def _clamped(row: Any) -> dict[str, Any]:
-    """The driver returns infinity as a time without a timezone."""
     columns = dict(row.items())
     for name, value in columns.items():  # many, for each row of a page: no call for each
         if type(value) is datetime and value.tzinfo is None:
-            columns[name] = FAR_PAST if value < datetime(5000, 1, 1) else FAR_FUTURE
+            columns[name] = clamped(value)
     return columns
+
+
+def clamped(at: datetime) -> datetime:
+    """A time of `fetched`, or one that Python can compare in its place."""
+    return at if at.tzinfo is not None else FAR_PAST if at < datetime(5000, 1, 1) else FAR_FUTURE
+
+
+@contextmanager
+def long_json_as_text() -> Iterator[None]:
+    """For a caller that writes views as JSON again: long values in them stay what they are, `msgspec.Raw`."""
+    before = _as_text.set(True)
+    try:
+        yield
+    finally:
+        _as_text.reset(before)
+
+
+def decoded(text: str) -> Any:
+    """The value of JSON that may be of any kind; one of UNREADABLE is raised if it cannot be read."""
+    if len(text) < LONG or not _as_text.get():
+        return msgspec.json.decode(text)
+    data = text.encode()
+    if _LONG_NUMBER in data.translate(_DIGITS):
+        return msgspec.json.decode(data)
+    return msgspec.json.decode(data, type=msgspec.Raw)  # reads it all, and makes nothing of it
 
 
 def _encode(at: datetime) -> tuple[int]:
@@ -62,8 +103,11 @@ def _encode(at: datetime) -> tuple[int]:
 
 
 def _decode(given: tuple[int]) -> datetime:
+    """Times that Python cannot hold without a timezone, as the driver returns infinity."""
     past, future = (_encode(bound)[0] for bound in (FAR_PAST, FAR_FUTURE))
-    return _EPOCH + timedelta(microseconds=min(future, max(past, given[0])))
+    if not past < given[0] < future:
+        return datetime.min if given[0] <= past else datetime.max
+    return _EPOCH + timedelta(microseconds=given[0])
 
 
 def views(kind: type[T], rows: Iterable[Any], *, json: Collection[str] = ()) -> list[T]:
@@ -82,13 +126,18 @@ def views(kind: type[T], rows: Iterable[Any], *, json: Collection[str] = ()) -> 
     return found
 
 
+async def views_in_turns(kind: type[T], rows: Sequence[Any], *, json: Collection[str] = ()) -> list[T]:
+    """The same of rows of `fetched`, which may be many: others on this event loop have their turn between them."""
+    found: list[T] = []
+    for start in range(0, len(rows), AT_ONCE):
+        found += views(kind, map(_clamped, rows[start : start + AT_ONCE]), json=json)
+        await asyncio.sleep(0)
+    return found
+
+
 def _decoded(row: Any, json: Collection[str]) -> dict[str, Any]:
     columns = dict(row)
-    unreadable = [
-        f"{name}: no time that can be shown"
-        for name, value in columns.items()
-        if type(value) is datetime and is_far(value)
-    ]
+    unreadable = [f"{name}: {NO_TIME}" for name, value in columns.items() if type(value) is datetime and is_far(value)]
     for name in json:
         if columns[name] is not None:
             try:
@@ -101,7 +150,7 @@ def _decoded(row: Any, json: Collection[str]) -> dict[str, Any]:
 
 def is_far(value: Any) -> bool:
     """Whether `readable` has put it in place of a time that Python cannot hold."""
-    return type(value) is datetime and value in (FAR_PAST, FAR_FUTURE)
+    return value is FAR_PAST or value is FAR_FUTURE
 
 
 def affected(tag: str) -> int:

@@ -14,6 +14,7 @@ from mainspring.errors import InvalidTransition, ScheduleNotFound, ValidationErr
 from mainspring.model.schedules.planning import arguments
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.states import PENDING
+from mainspring.store.flows.checked import CHECKED, CHECKED_COLUMNS, PRIORITY, checking
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.schedules import Stored, chosen_scopes
@@ -67,18 +68,24 @@ def too_many(end: datetime, scopes: int, last: datetime) -> ValidationError:
 
 
 _WITH_TASK = """
-    select plan_time, scope from mainspring.fire
-     where schedule_id = $1 and plan_time >= $2 and plan_time <= $3 and task_id is not null
+    select plan_time, scope, reason from mainspring.fire
+     where schedule_id = $1 and plan_time >= $2 and plan_time <= $3 and (task_id is not null or reason = 'skipped')
 """
 
 
-async def still_open(conn: Connection, stored: Stored, fires: Sequence[FireKey]) -> list[FireKey]:
+class Open(NamedTuple):
+    fires: list[FireKey]  # those without a task
+    skipped: int  # of them, those that a person skipped
+
+
+async def still_open(conn: Connection, stored: Stored, fires: Sequence[FireKey]) -> Open:
     """Those without a task."""
     if not fires:
-        return []
+        return Open([], 0)
     rows = await conn.fetch(_WITH_TASK, stored.id, fires[0][0], fires[-1][0])
-    taken = {(row["plan_time"], row["scope"]) for row in rows}
-    return [fire for fire in fires if fire not in taken]
+    known = {(row["plan_time"], row["scope"]): row["reason"] for row in rows}
+    open_ones = [fire for fire in fires if known.get(fire, "") is not None]
+    return Open(open_ones, sum(fire in known for fire in open_ones))
 
 
 # In the order of the plan times, so that two backfills cannot deadlock. The second of the two finds the task of the
@@ -98,10 +105,12 @@ _BACKFILL = f"""
         returning f.task_id
     ), made as (
         insert into mainspring.task
-            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
+            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin,
+             {CHECKED_COLUMNS})
         select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, {PENDING:d},
-               j.priority, given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
-          from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
+               {PRIORITY}, given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill', {CHECKED}
+          from decided join given using (task_id) cross join mainspring.schedule s
+          join mainspring.job j on j.id = s.job_id {checking("given.args::jsonb", "mainspring.now()", "s.policies")}
          where s.id = $1
         returning id, pool, priority, run_at
     )

@@ -1,13 +1,15 @@
 """Fires: reads the ledger: what was decided about plan times, and which versions of a schedule expected them.
 
+By its primary key, then each task by its id: the cost is that of what is shown.
+
 Next: store/schedules/explain.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import NamedTuple, cast
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, cast
 
 from mainspring.model.schedules.planning import Reason, Version
 from mainspring.model.schedules.story import Origin, Past
@@ -27,6 +29,18 @@ class FireRow(NamedTuple):
     reason: Reason | None
     origin: Origin
     decided_at: datetime
+    skipped_by: str | None = None  # by whom and why, where a person skipped it
+
+
+def skipped_by(schedule: str) -> str:
+    """SQL: whose skip a row `f` of the ledger is, and why; `schedule` is an expression for its id."""
+    return f"""
+        case when f.reason = 'skipped' then (
+            select k.actor || case when k.note = '' then '' else ': ' || k.note end from mainspring.schedule_skip k
+             where k.schedule_id = {schedule} and f.plan_time between k.start and k.stop
+             order by k.start, k.id limit 1
+        ) end as skipped_by
+    """
 
 
 class Run(NamedTuple):
@@ -39,8 +53,8 @@ class Run(NamedTuple):
 
 # The last plan times of each schedule by the primary key of the ledger, then each task by its id. Of the history it
 # reads only the days since the decision, and one more in case the clock was set back. No part grows with retention.
-_LAST_RUNS = """
-    select given.id, f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at,
+_LAST_RUNS = f"""
+    select given.id, f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at, {skipped_by("given.id")},
            coalesce(h.state, t.state) as state, h.finished_at
       from unnest($1::integer[]) as given(id)
      cross join lateral (
@@ -72,8 +86,8 @@ async def last_runs(conn: Connection, schedules: Sequence[int], now: datetime, l
 
 
 # Backwards along the primary key, partition by partition; the tasks as above.
-_LEDGER = """
-    select f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at,
+_LEDGER = f"""
+    select f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at, {skipped_by("$1")},
            coalesce(h.state, t.state) as state, h.finished_at
       from (
           select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
@@ -106,8 +120,9 @@ async def ledger(
 
 async def versions(conn: Connection, stored: Stored, since: datetime) -> list[Past]:
     """All versions that were in force at `since` or later, in order; the last one still is."""
-    current = Version(timing(stored.schedule), stored.schedule.policies, stored.enabled, stored.since)
-    found = await plans.with_older(conn, stored.id, stored.schedule.name, current, since)
+    schedule = stored.schedule
+    current = Version(timing(schedule), schedule.policies, stored.enabled, stored.since, number=stored.version)
+    found = await plans.with_older(conn, stored.id, schedule.name, current, since)
     return [Past(version, cast(Timing, version.timing)) for version in found]  # the store creates no other
 
 
@@ -156,3 +171,127 @@ async def last_decided(conn: Connection, stored: Stored) -> datetime | None:
     """The last decided plan time up to now."""
     at: datetime | None = await conn.fetchval(_LAST, stored.id, stored.now)
     return at
+
+
+# ── a timeline ─────────────────────────────────────────────────────────────────────────────────
+
+BEFORE = 10  # plan times before the range whose runs may go on into it
+LOOK_BACK = "7 days"
+
+# Of the history it reads only the days since the decision, and one more in case the clock was set back.
+# The last few plan times before the range are looked at too: their runs may go on into it.
+_MARKS = f"""
+    select given.id as schedule_id, f.plan_time, f.scope, f.reason, f.origin, f.task_id, {skipped_by("given.id")},
+           coalesce(h.state, t.state) as state, coalesce(h.started_at, t.started_at) as started_at, h.finished_at,
+           coalesce(h.run_at, t.run_at) as run_at
+      from unnest($1::integer[]) as given(id)
+     cross join lateral (
+         (select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
+           where schedule_id = given.id and plan_time >= $2 and plan_time < $3
+           order by plan_time desc, scope limit $4)
+         union all
+         (select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
+           where schedule_id = given.id and plan_time < $2 and plan_time >= $2 - interval '{LOOK_BACK}'
+           order by plan_time desc, scope limit {BEFORE})
+     ) f
+      left join lateral (
+          select state, run_at, case when session is not null then started_at end as started_at
+            from mainspring.task where id = f.task_id limit 1
+      ) t on true
+      left join lateral (
+          select state, run_at, started_at, finished_at from mainspring.task_history
+           where id = f.task_id and recorded_at > f.decided_at - interval '1 day' limit 1
+      ) h on true
+     where f.plan_time >= $2
+        or (coalesce(h.started_at, t.started_at) is not null and coalesce(h.finished_at, 'infinity') > $2)
+"""
+# The last of each, by the primary key of the ledger.
+_LAST_MARKS = """
+    select given.id as schedule_id, f.plan_time, f.reason, f.task_id, coalesce(h.state, t.state) as state,
+           coalesce(h.started_at, t.started_at) as started_at, coalesce(h.run_at, t.run_at) as run_at
+      from unnest($1::integer[]) as given(id)
+     cross join lateral (
+         select plan_time, scope, task_id, reason, decided_at from mainspring.fire
+          where schedule_id = given.id and plan_time <= (select mainspring.now()) and origin <> 'manual'
+          order by plan_time desc, scope limit $2
+     ) f
+      left join lateral (
+          select state, run_at, case when session is not null then started_at end as started_at
+            from mainspring.task where id = f.task_id limit 1
+      ) t on true
+      left join lateral (
+          select state, run_at, started_at from mainspring.task_history
+           where id = f.task_id and recorded_at > f.decided_at - interval '1 day' limit 1
+      ) h on true
+"""
+_BINS = """
+    select given.id as schedule_id, date_bin($4::interval, f.plan_time, $2) as at,
+           count(*) as plan_times, count(f.task_id) as tasks
+      from unnest($1::integer[]) as given(id)
+      join mainspring.fire f on f.schedule_id = given.id and f.plan_time >= $2 and f.plan_time < $3
+     group by 1, 2 order by 1, 2
+"""
+_COUNTS = """
+    select given.id, (select count(*) from (
+               select from mainspring.fire where schedule_id = given.id and plan_time >= $2 and plan_time < $3 limit $4
+           ) found) as decided
+      from unnest($1::integer[]) as given(id)
+"""
+
+
+async def counts(
+    conn: Connection, schedules: Sequence[int], start: datetime, end: datetime, most: int
+) -> dict[int, int]:
+    """How many plan times of each were decided; counted up to `most`."""
+    rows = await conn.fetch(_COUNTS, schedules, start, end, most)
+    return {row["id"]: row["decided"] for row in rows}
+
+
+async def marks(conn: Connection, schedules: Sequence[int], start: datetime, end: datetime, most: int) -> list[Any]:
+    """At most so many of each schedule, and runs that began before and go on. Begins a transaction."""
+    async with conn.transaction():
+        # It only reads: the crash that store/tasks/partitions.py avoids cannot happen.
+        await conn.execute("set local enable_partition_pruning = on; set local enable_seqscan = off")
+        return await conn.fetch(_MARKS, schedules, start, end, most)
+
+
+async def last_marks(conn: Connection, schedules: Sequence[int], limit: int) -> list[Any]:
+    """The last decided plan times of each schedule up to now, the latest first. Begins a transaction."""
+    async with conn.transaction():
+        await conn.execute("set local enable_partition_pruning = on; set local enable_seqscan = off")  # as in marks
+        return await conn.fetch(_LAST_MARKS, schedules, limit)
+
+
+async def bins(conn: Connection, schedules: Sequence[int], start: datetime, end: datetime, width: Any) -> list[Any]:
+    """Counts of plan times in bins of one width, in order."""
+    return await conn.fetch(_BINS, schedules, start, end, width)
+
+
+# Of no schedule in particular: partition by partition, by the second first.
+_STARTED = """
+    select date_bin($3::interval, at, $1), sum(starts)::bigint, sum(skipped)::bigint, max(starts),
+           (array_agg(at order by starts desc, at))[1]
+      from (
+          select date_trunc('second', plan_time) as at, count(task_id) as starts, count(*) - count(task_id) as skipped
+            from mainspring.fire
+           where plan_time >= $1 and plan_time < $2 and origin = 'plan'
+             and ($4::integer[] is null or schedule_id in (select id from mainspring.schedule where job_id = any($4)))
+           group by 1
+      ) counted
+     group by 1 order by 1
+"""
+
+
+async def started(
+    conn: Connection, start: datetime, end: datetime, cell: timedelta, jobs: Sequence[int] | None, *, within: float
+) -> list[Any]:
+    """Tasks of planned plan times, of these jobs or of all, in cells from `start` on: at, tasks, skipped, peak, when.
+
+    QueryCanceledError if it takes longer than so many seconds.
+    """
+    async with conn.transaction():
+        # It only reads, as `last_runs`.
+        await conn.execute(
+            f"set local enable_partition_pruning = on; set local statement_timeout = {within * 1000:.0f}"
+        )
+        return await conn.fetch(_STARTED, start, end, cell, jobs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
@@ -46,10 +46,23 @@ class Checked(Struct, frozen=True):
     why: str | None = None
 
 
-class _Expected(NamedTuple):
+class Expected(NamedTuple):
+    """A plan time of a schedule; `is_due` if it must be in the ledger by now."""
+
     plan_time: datetime
+    version: Version
     scope_sets: list[tuple[str, ...]]  # one of them suffices: a late plan time gets the scopes of a later version
     by_provider: bool  # any scope suffices
+    is_due: bool
+
+    def gaps(self, known: Collection[str]) -> list[str]:
+        """The scopes that were not decided, if it had to be; `known` are those that were."""
+        if not self.is_due:
+            return []
+        if self.by_provider:
+            return [] if known else [""]
+        gaps = [[scope for scope in scopes if scope not in known] for scopes in self.scope_sets]
+        return gaps[0] if all(gaps) else []
 
 
 async def missing(
@@ -59,26 +72,24 @@ async def missing(
     since = max(since, stored.created_at)
     until = max(since, min(until, stored.now - GRACE))
     zone = timing(stored.schedule).zone
-    versions = [past.version for past in await fires.versions(conn, stored, since)]
-    used_up = {id(version): await fires.used_up(conn, stored, version) for version in versions}
-    coming = _coming(versions, used_up, stored, since, until)
+    coming = await expected_times(conn, stored, since, until)
     found: list[Missing] = []
     count = checked = 0
     reached = since
     at_once = max(1, AT_ONCE // max(1, len(stored.schedule.policies.scopes)))
     while checked < MOST_CHECKED and (some := list(islice(coming, at_once))):
-        chunk = [one for one in some if one is not None]
+        chunk = [one for one in some if one.is_due]
         if not chunk:
             await asyncio.sleep(0)
             continue
         known = await _known(conn, stored.id, chunk[0].plan_time, chunk[-1].plan_time)
         for one in chunk:
             checked += len(one.scope_sets[0])
-            gaps = [Missing(by_its_clocks(one.plan_time, zone), scope) for scope in _gaps(one, known[one.plan_time])]
+            gaps = [Missing(by_its_clocks(one.plan_time, zone), scope) for scope in one.gaps(known[one.plan_time])]
             count += len(gaps)
             found += gaps[: max(0, limit - len(found))]
         reached = chunk[-1].plan_time
-    complete = checked < MOST_CHECKED or not any(one is not None for one in coming)
+    complete = checked < MOST_CHECKED or not any(one.is_due for one in coming)
     return Checked(
         schedule=stored.schedule.name,
         since=by_its_clocks(since, zone),
@@ -89,6 +100,13 @@ async def missing(
         complete=complete,
         why=_why(stored) if found else None,
     )
+
+
+async def expected_times(conn: Connection, stored: Stored, since: datetime, until: datetime) -> Iterator[Expected]:
+    """The plan times of a schedule from `since` to `until`, each by the version that was in force then."""
+    versions = [past.version for past in await fires.versions(conn, stored, since)]
+    used_up = {id(version): await fires.used_up(conn, stored, version) for version in versions}
+    return _coming(versions, used_up, stored, since, until)
 
 
 def unknown(stored: Stored, problem: str) -> Checked:
@@ -102,8 +120,7 @@ def _coming(
     stored: Stored,
     since: datetime,
     until: datetime,
-) -> Iterator[_Expected | None]:
-    """The plan times that must be in the ledger; None for one that need not be, so that the caller can pause."""
+) -> Iterator[Expected]:
     scopes: dict[int, tuple[list[tuple[str, ...]], bool]] = {}
     for number, version in enumerate(versions):
         later = [one.policies for one in versions[number:]]
@@ -112,24 +129,12 @@ def _coming(
         used = used_up[id(version)]
         if at > until or (used is not None and used.before is None and used.has(at) and version is versions[-1]):
             return
-        if used is not None and used.has(at):
-            yield None
-            continue
+        is_used_up = used is not None and used.has(at)
         due = at + timedelta(seconds=version.policies.delay)
         # While a schedule is disabled, what became due since then stays undecided.
         waits_for_enable = not stored.enabled and due > stored.since
-        if version.enabled and due <= stored.now - GRACE and not waits_for_enable:
-            yield _Expected(at, *scopes[id(version)])
-        else:
-            yield None
-
-
-def _gaps(one: _Expected, known: Iterable[str]) -> list[str]:
-    """The scopes of a plan time that were not decided."""
-    if one.by_provider:
-        return [] if known else [""]
-    gaps = [[scope for scope in scopes if scope not in known] for scopes in one.scope_sets]
-    return gaps[0] if all(gaps) else []
+        is_due = version.enabled and due <= stored.now - GRACE and not waits_for_enable and not is_used_up
+        yield Expected(at, version, *scopes[id(version)], is_due)
 
 
 # A run by hand has no plan time of the schedule.

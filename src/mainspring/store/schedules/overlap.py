@@ -44,22 +44,23 @@ class Group(NamedTuple):
 
 
 # A recursive query hops from group to group along the index, so that a long queue in one does not hide the others. It
-# returns all released tasks of each group and the first of those that wait.
+# returns all released tasks of each group and the first of those that wait. Those that wait for another schedule
+# (store/followed/after.py) have no turn.
 _GROUPS = f"""
     with recursive {owned(server="$3")}, key as (
         (select schedule_id, scope from mainspring.task
-          where schedule_id is not null and {IS_BLOCKED} order by schedule_id, scope limit 1)
+          where schedule_id is not null and {IS_BLOCKED} and waiting_for = 0 order by schedule_id, scope limit 1)
         union all
         select next.schedule_id, next.scope from key cross join lateral (
             select t.schedule_id, t.scope from mainspring.task t
-             where t.schedule_id is not null and t.{IS_BLOCKED}
+             where t.schedule_id is not null and t.{IS_BLOCKED} and t.waiting_for = 0
                and (t.schedule_id, t.scope) > (key.schedule_id, key.scope)
              order by t.schedule_id, t.scope limit 1) next
     ), soon as materialized (
         select key.*, first.run_at from key cross join lateral (
             select t.run_at from mainspring.task t
              where t.schedule_id = key.schedule_id and t.schedule_id is not null
-               and t.scope = key.scope and t.{IS_BLOCKED}
+               and t.scope = key.scope and t.{IS_BLOCKED} and t.waiting_for = 0
              order by t.plan_time limit 1) first
          where first.run_at <= (select mainspring.now()) + make_interval(secs => $1)
     )
@@ -79,7 +80,7 @@ _GROUPS = f"""
                 date_part('epoch', t.run_at - (select mainspring.now()))
            from mainspring.task t
           where t.schedule_id = soon.schedule_id and t.scope = soon.scope and t.{IS_BLOCKED}
-            and t.schedule_id is not null
+            and t.schedule_id is not null and t.waiting_for = 0
           order by t.plan_time limit $2)
      ) turn
      order by soon.schedule_id, soon.scope, turn.plan_time
@@ -104,7 +105,7 @@ _RELEASE = f"""
     with given as (select * from unnest($1::bigint[]) as given(id)), moved as (
         update mainspring.task t set {UNBLOCK.enters}, pool = {unblocked("t.pool")}
           from given
-         where t.id = any (array[given.id]) and t.{UNBLOCK.leaves} and t.{IS_BLOCKED}
+         where t.id = any (array[given.id]) and t.{UNBLOCK.leaves} and t.{IS_BLOCKED} and t.waiting_for = 0
            and ($2 or (select true from mainspring.task other         -- one probe per row: EXISTS might scan all tasks
                         where other.schedule_id = t.schedule_id and other.schedule_id is not null
                           and other.scope = t.scope and other.{IS_QUEUED} and other.origin is distinct from 'backfill'
@@ -124,7 +125,7 @@ async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool
 _SKIP = f"""
     with given as (select * from unnest($1::bigint[]) as given(id)), gone as (
         delete from mainspring.task t using given
-         where t.id = any (array[given.id]) and t.state = {BLOCKED:d} and t.{IS_BLOCKED}
+         where t.id = any (array[given.id]) and t.state = {BLOCKED:d} and t.{IS_BLOCKED} and t.waiting_for = 0
         returning t.*
     ), noted as (
         update mainspring.fire f set task_id = null, reason = 'overlap', decided_at = mainspring.now()

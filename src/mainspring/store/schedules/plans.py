@@ -24,6 +24,7 @@ from mainspring.model.tasks.payload import UNREADABLE, cut
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import BLOCKED, PENDING
 from mainspring.store.cluster.segments import holds, owned
+from mainspring.store.flows.checked import CHECKED, CHECKED_COLUMNS, PRIORITY, checking
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import columns
@@ -44,6 +45,13 @@ class DueSchedule(NamedTuple):
     epoch: int | None  # of its segment; None: planned by any process of its application
     problem: str | None = None  # why it cannot be read: a newer version may have written it
     segment: int = 0
+    skips: int = 0  # changes of its skips
+    skips_until: datetime | None = None
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether its skips may cover a plan time that is to be decided."""
+        return self.skips_until is not None and self.skips_until >= self.cursor
 
 
 # The epoch is read by one probe per row: a join might sort all that is due.
@@ -52,7 +60,7 @@ _DUE = f"""
     select s.id, s.version, s.name, s.kind, s.expression, s.timezone, s.policies, s.next_plan_at, s.since, s.runs,
            (select mainspring.now()) as now,
            case when $1::text[] is null then (select g.epoch from mainspring.segment g where g.id = s.segment) end
-               as epoch, s.segment
+               as epoch, s.segment, s.skips, s.skips_until
       from mainspring.schedule s
      where s.look_at <= (select mainspring.now() + $5::interval) and s.next_plan_at is not null and s.enabled
        and case when $1::text[] is null then s.provider_app is null and {holds("s.segment")}
@@ -79,14 +87,14 @@ async def due(
 
 
 def _due(row: Any) -> DueSchedule:
-    id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch, segment = row
+    id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch, segment, *skips = row
     its, problem = Policies(), None
     try:
         its = policies(text)
     except ValidationError as error:
         problem = error.message
     schedule = Schedule(name, "", kind, expression, timezone, its)
-    return DueSchedule(id, number, schedule, cursor, since, runs, now, epoch, problem, segment)
+    return DueSchedule(id, number, schedule, cursor, since, runs, now, epoch, problem, segment, *skips)
 
 
 def policies(text: str) -> Policies:
@@ -97,7 +105,7 @@ def policies(text: str) -> Policies:
 
 
 _VERSIONS = """
-    select schedule_id, since, until, enabled, kind, expression, timezone, policies from mainspring.schedule_version
+    select version, since, until, enabled, kind, expression, timezone, policies from mainspring.schedule_version
      where schedule_id = $1 and until >= $2
      order by version
 """
@@ -120,7 +128,7 @@ async def with_older(conn: Connection, id: int, name: str, current: Version, at:
 def _version(name: str, row: Any) -> Version:
     its = policies(row["policies"])
     told = timing(Schedule(name, "", row["kind"], row["expression"], row["timezone"], its))
-    return Version(told, its, row["enabled"], row["since"], row["until"])
+    return Version(told, its, row["enabled"], row["since"], row["until"], row["version"])
 
 
 class Advance(NamedTuple):
@@ -132,6 +140,7 @@ class Advance(NamedTuple):
     next: datetime | None
     look_at: datetime | None
     epoch: int | None = None  # of its segment, which must not have changed; None: planned by its application
+    skips: int = 0  # changes of its skips, whose number must still be the same
 
 
 class Fire(NamedTuple):
@@ -147,30 +156,44 @@ class Fire(NamedTuple):
 
 # Arrays that are shorter than the first are padded with nulls: see `_fire_columns`.
 # A task of a schedule that must not overlap is created blocked (store/schedules/overlap.py), unless no other task of
-# its schedule and scope lives. Only planners create such tasks, and they have locked the schedule's row. `= any
-# (array[…])` is one index probe per row; a plain `=` may become a hash join (see store/postgres/database.py).
+# its schedule and scope lives. Only planners create such tasks, and they have locked the schedule's row. A task of a
+# schedule that waits for another one is created blocked as well (store/followed/after.py). `= any (array[…])` is one
+# index probe per row; a plain `=` may become a hash join (see store/postgres/database.py).
 _PLAN = f"""
     with given as materialized (
         select * from unnest($1::integer[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
-                             $12::bigint[])
-            as given(id, version, cursor, next, look_at, epoch)
+                             $12::bigint[], $14::integer[])
+            as given(id, version, cursor, next, look_at, epoch, skips)
     ), held as materialized (
         select s.id, s.job_id, s.policies, given.next, given.look_at,
                coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns,
-               s.policies ?| array['scopes', 'provider'] as has_scopes
+               s.policies ? 'after' as follows,
+               s.policies ?| array['scopes', 'provider'] as has_scopes, s.policies->>'when_full' = 'skip' as skips_full
           from given join mainspring.schedule s on s.id = any (array[given.id])
          where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
+           and s.skips = any (array[coalesce(given.skips, 0)])
            and (given.epoch is null
                 or (select g.owner = $13 and g.epoch = given.epoch from mainspring.segment g where g.id = s.segment))
          order by given.id                               -- by s.id PostgreSQL might scan all schedules in that order
            for update of s skip locked
+    ), skips as materialized (                              -- holds of jobs, or of everything, that skip plan times
+        select array_agg(coalesce(job_id, 0)) as jobs from mainspring.hold where skips and released_at is null
     ), fire as materialized (
         select held.*, f.schedule_id, f.plan_time, coalesce(f.scope, '') as scope,
-               coalesce(f.run_at, f.plan_time) as run_at, f.reason, coalesce(f.args, '{{}}') as args,
-               case when f.reason is null then nextval('mainspring.task_id') end as task_id
+               coalesce(f.run_at, f.plan_time) as run_at, why.reason, coalesce(f.args, '{{}}') as args,
+               case when why.reason is null then nextval('mainspring.task_id') end as task_id
           from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
-            as f(schedule_id, plan_time, scope, run_at, reason, args)
+               with ordinality as f(schedule_id, plan_time, scope, run_at, reason, args, number)
           join held on held.id = f.schedule_id
+         cross join lateral (
+             select case when f.reason is not null then f.reason
+                         when array[0, held.job_id] && (select jobs from skips) then 'paused'
+                         when held.skips_full and mainspring.is_full(held.job_id, (
+                             select count(*) from unnest($6::integer[]) with ordinality as upto(id, number)
+                               join held other on other.id = upto.id
+                              where upto.number <= f.number and other.job_id = held.job_id))
+                         then 'queue_full' end
+         ) why(reason)
     ), decided as (
         insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, reason, decided_at)
         select schedule_id, plan_time, scope, task_id, reason, (select mainspring.now()) from fire
@@ -186,12 +209,14 @@ _PLAN = f"""
           from decided join fire on fire.task_id = decided.task_id
     ), tasks as (
         insert into mainspring.task
-            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-        select q.task_id, q.run_at, (select mainspring.now()), j.id,
-               case when q.waits then {blocked("j.pool")} else j.pool end,
-               case when q.waits then {BLOCKED:d} else {PENDING:d} end, j.priority, q.args::jsonb,
-               q.schedule_id, q.plan_time, q.scope, 'plan'
+            (id, run_at, created_at, job_id, waiting_for, pool, state, priority, args, schedule_id, plan_time, scope,
+             origin, {CHECKED_COLUMNS})
+        select q.task_id, q.run_at, (select mainspring.now()), j.id, q.follows::integer,
+               case when q.waits or q.follows then {blocked("j.pool")} else j.pool end,
+               case when q.waits or q.follows then {BLOCKED:d} else {PENDING:d} end, {PRIORITY}, q.args::jsonb,
+               q.schedule_id, q.plan_time, q.scope, 'plan', {CHECKED}
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
+               {checking("q.args::jsonb", "q.run_at", "q.policies")}
         returning pool, priority, run_at, id
     ), made as (
         select schedule_id, count(*) as runs
@@ -216,8 +241,8 @@ async def plan(conn: Connection, server: UUID, advances: Sequence[Advance], fire
 
     The others changed, or belong to another server now, or another planner was faster.
     """
-    *cursors, epochs = columns(Advance, advances)
-    rows = await conn.fetch(_PLAN, *cursors, *_fire_columns(fires), epochs, server)
+    *cursors, epochs, skips = columns(Advance, advances)
+    rows = await conn.fetch(_PLAN, *cursors, *_fire_columns(fires), epochs, server, skips if any(skips) else [])
     return {id for id, _ in rows}
 
 

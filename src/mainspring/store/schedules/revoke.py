@@ -1,4 +1,5 @@
-"""Revoke: withdraw planned tasks that have not started when their schedule is changed, paused or deleted.
+"""Revoke: withdraw planned tasks that have not started when their schedule is changed, paused or deleted, or their plan
+time is skipped by hand.
 
 A task that no agent holds is withdrawn at once. Of a task that an agent holds, the agent is asked for a recall: if it
 has not started, the agent gives it back and `confirm` withdraws it; if it has, it keeps running.
@@ -15,6 +16,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from mainspring.model.schedules.planning import INSTANT
 from mainspring.model.tasks.states import ASSIGNED, CANCEL, IS_WAITING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
@@ -32,11 +34,13 @@ class Recalled(Struct, frozen=True):
 # The time of the change: the one that asked for a recall, or the one in this transaction.
 _SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s where s.id = gone.schedule_id))"
 
+_WHY = "'its schedule was changed, or its plan time skipped, before it started'"
+
 # What follows for the withdrawn tasks (`gone`), in the same statement. Their schedule may be deleted.
 # A plan time counts as a run while any of its scopes has a task.
 _UNDECIDE = f"""
     , {noted("gone", f"{CANCEL.target:d}")}, kept as (
-        {into_history("gone", CANCEL, "recalled", "'its schedule was changed before it started'")}
+        {into_history("gone", CANCEL, "recalled", _WHY)}
     ), undecided as (
         delete from mainspring.fire f using gone
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
@@ -70,6 +74,7 @@ _UNDECIDE = f"""
 # without a known start was only armed, on an agent that is gone. Only tasks that the planner created are withdrawn.
 _UNSTARTED = """
     t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
+    and ($3::timestamptz is null or t.plan_time <= $3)
     and (select true from mainspring.attempt a                                            -- one probe, never a scan
           where a.task_id = t.id and (a.started_at is not null or a.recorded_at >= t.plan_time) limit 1) is null
     and t.origin = 'plan'
@@ -83,7 +88,7 @@ _TAKE_BACK = f"""
 """
 
 _ASK_BACK = asking_agents(f"""
-    update mainspring.task t set cancel_at = $3, cancel_mode = {CancelMode.RECALL:d}
+    update mainspring.task t set cancel_at = $4, cancel_mode = {CancelMode.RECALL:d}
      where {_UNSTARTED} and t.state = {ASSIGNED:d} and t.attempt = 1 and t.cancel_at is null
 """)
 
@@ -105,15 +110,30 @@ async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: dat
 
     The caller has locked the schedule's row and moved it to its new version.
     """
+    taken_back, asked_back = await _withdraw(conn, schedule_id, at, after, None)
+    return Recalled(taken_back, asked_back, await conn.fetchval(_RUNNING, schedule_id))
+
+
+async def recall_between(
+    conn: Connection, schedule_id: int, *, at: datetime, start: datetime, stop: datetime
+) -> Recalled:
+    """The same for the plan times from `start` through `stop`, which lie after `at`. The schedule's row is locked."""
+    taken_back, asked_back = await _withdraw(conn, schedule_id, at, start - INSTANT, stop)
+    return Recalled(taken_back, asked_back, 0)
+
+
+async def _withdraw(
+    conn: Connection, schedule_id: int, at: datetime, after: datetime | None, upto: datetime | None
+) -> tuple[int, int]:
     taken_back = asked_back = 0
     await partitions.go_through_all(conn)
     while True:
-        gone = await partitions.write(conn, lambda: conn.fetch(_TAKE_BACK, schedule_id, after))
-        asked = await conn.fetch(_ASK_BACK, schedule_id, after, at)
+        gone = await partitions.write(conn, lambda: conn.fetch(_TAKE_BACK, schedule_id, after, upto))
+        asked = await conn.fetch(_ASK_BACK, schedule_id, after, upto, at)
         taken_back += len(gone)
         asked_back += len(asked)
-        if not await conn.fetchval(_LEFT, schedule_id, after):
-            return Recalled(taken_back, asked_back, await conn.fetchval(_RUNNING, schedule_id))
+        if not await conn.fetchval(_LEFT, schedule_id, after, upto):
+            return taken_back, asked_back
 
 
 # Locks the schedules first, as planners do, who then write their fires: the other order would deadlock.
@@ -128,6 +148,7 @@ _CONFIRM = f"""
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.token = given.token and t.state = {ASSIGNED:d}
            and t.cancel_mode = {CancelMode.RECALL:d} and (select count(*) from held) >= 0
+           and (t.options is null or not t.options ? 'skip')          -- store/tasks/control.py ends that
         returning t.*
     )
     {_UNDECIDE}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -21,10 +22,11 @@ from mainspring.model.daemons.daemons import check_can_stay_up
 from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
 from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.skips import Skip
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.payload import UNREADABLE
-from mainspring.model.tasks.states import PENDING
-from mainspring.store.postgres import hints
+from mainspring.store.followed import after, runs
+from mainspring.store.followed.follow import follow
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import Batch, is_far, readable
 from mainspring.store.schedules import calendars, revoke
@@ -52,6 +54,8 @@ class Stored(NamedTuple):
     created_at: datetime
     updated_at: datetime
     now: datetime
+    skips: tuple[Skip, ...] = ()  # those that are not over
+    look_at: datetime | None = None  # when a planner looks at it
 
     @property
     def is_edited(self) -> bool:
@@ -66,8 +70,12 @@ class Stored(NamedTuple):
 
 _STORED = """
     select s.id, s.name, j.name as job, s.kind, s.expression, s.timezone, s.policies, s.enabled, s.version, s.since,
-           s.next_plan_at, s.runs, s.problem, s.app, s.app_version, s.code, s.created_at, s.updated_at,
-           coalesce(s.synced_at < app.synced_at, false) as is_orphan, mainspring.now() as now
+           s.next_plan_at, s.look_at, s.runs, s.problem, s.app, s.app_version, s.code, s.created_at, s.updated_at,
+           coalesce(s.synced_at < app.synced_at, false) as is_orphan, mainspring.now() as now,
+           case when s.skips_until > mainspring.now() then (
+               select jsonb_agg(jsonb_build_array(k.start, k.stop, k.actor, k.note, k.made_at) order by k.start, k.id)
+                 from mainspring.schedule_skip k where k.schedule_id = s.id and k.stop > mainspring.now()
+           ) end as skips
       from mainspring.schedule s
       join mainspring.job j on j.id = s.job_id
       left join mainspring.app on app.name = s.app
@@ -91,7 +99,8 @@ def _stored(row: Any) -> Stored:
         id=row["id"],
         schedule=schedule,
         code=code,
-        **{name: row[name] for name in Stored._fields if name not in ("id", "schedule", "code")},
+        skips=() if row["skips"] is None else msgspec.json.decode(row["skips"], type=tuple[Skip, ...]),
+        **{name: row[name] for name in Stored._fields if name not in ("id", "schedule", "code", "skips")},
     )
 
 
@@ -125,6 +134,15 @@ async def listing(conn: Connection, *, job: str | None = None, names: Sequence[s
     return _all_stored(rows)
 
 
+async def by_id(conn: Connection, ids: Sequence[int]) -> dict[int, Stored]:
+    """Those of these schedules that exist and can be read."""
+    found = {}
+    for row in await readable(conn, f"{_STORED} and s.id = any($1::integer[])", ids):
+        with suppress(ValidationError):  # a planner tells of it
+            found[row["id"]] = _stored(row)
+    return found
+
+
 def _all_stored(rows: Sequence[Any]) -> list[Stored]:
     found = []
     for row in rows:
@@ -135,13 +153,29 @@ def _all_stored(rows: Sequence[Any]) -> list[Stored]:
     return found
 
 
-_FILTERED = f"""
-    {_STORED}
-       and ($1::text is null or s.name > $1) and ($2::text[] is null or s.name like any ($2))
-       and ($3::text[] is null or j.name like any ($3)) and ($4::text[] is null or s.app = any ($4))
-       and ($5::text[] is null or s.kind = any ($5)) and ($6::boolean is null or s.enabled = $6)
-       and (not $7 or s.next_plan_at is null) and ($8::integer is null or s.id <= $8)
-     order by s.name limit $9
+_WANTED = """
+       and ($1::text[] is null or s.name like any ($1))
+       and ($2::text[] is null or j.name like any ($2)) and ($3::text[] is null or s.app = any ($3))
+       and ($4::text[] is null or s.kind = any ($4)) and ($5::boolean is null or s.enabled = $5)
+       and (not $6 or s.next_plan_at is null) and ($7::integer is null or s.id <= $7)
+"""
+_FILTERED = f"{_STORED} {_WANTED} and ($8::text is null or s.name > $8) order by s.name limit $9"
+# Along the index of `look_at`.
+_BY_NEXT = f"""
+    {_STORED} {_WANTED} and s.look_at is not null and s.next_plan_at is not null
+       and ($8::timestamptz is null or (s.look_at, s.id) > ($8, $9)) order by s.look_at, s.id limit $10
+"""
+_AMONG = f"{_STORED} {_WANTED} and s.id = any ($8::integer[]) and s.look_at is not null"
+# A plan time to decide, or replicas: else it has ended. One with a problem is told as such, ended or not.
+_COUNT = f"""
+    select name, count(*) from (
+        select j.name from mainspring.schedule s join mainspring.job j on j.id = s.job_id
+         where s.namespace = 'default' {_WANTED}
+           and ($8::text[] is null or
+                case when not s.enabled then 'disabled' when s.problem is not null then 'problem'
+                     when s.next_plan_at is null and s.kind <> 'daemon' then 'ended' else 'enabled' end = any ($8))
+         limit $9
+    ) found group by name
 """
 
 
@@ -159,8 +193,35 @@ class Filter(NamedTuple):
 
 async def page(conn: Connection, wanted: Filter, *, after: str | None, limit: int) -> Batch[Stored]:
     """Schedules by name, those behind a name. One that cannot be read is left out, with a warning."""
-    rows = await readable(conn, _FILTERED, after, *wanted, limit)
+    rows = await readable(conn, _FILTERED, *wanted, after, limit)
     return Batch(_all_stored(rows), rows[-1]["name"] if len(rows) == limit else None)
+
+
+ByNext = tuple[datetime, int]  # the position of a schedule in the order of plan times
+
+
+async def page_by_next(conn: Connection, wanted: Filter, *, after: ByNext | None, limit: int) -> Batch[Stored]:
+    """Schedules by the plan time that is to be decided next; those that have one."""
+    rows = await readable(conn, _BY_NEXT, *wanted, *(after or (None, None)), limit)
+    last = (rows[-1]["look_at"], rows[-1]["id"]) if len(rows) == limit else None
+    return Batch(_all_stored(rows), last)
+
+
+def place_by_next(stored: Stored) -> ByNext:
+    assert stored.look_at is not None  # the order has no others
+    return stored.look_at, stored.id
+
+
+async def among(conn: Connection, wanted: Filter, ids: Sequence[int]) -> list[Stored]:
+    """Those of these schedules that match and have a plan time to come, in the order of `ids`."""
+    found = {stored.id: stored for stored in _all_stored(await readable(conn, _AMONG, *wanted, ids))}
+    return [found[id] for id in ids if id in found]
+
+
+async def count(conn: Connection, wanted: Filter, states: Sequence[str], most: int) -> dict[str, int]:
+    """How many match, by job; `most` of them are counted."""
+    rows = await conn.fetch(_COUNT, *wanted, list(states) or None, most)
+    return {row["name"]: row["count"] for row in rows}
 
 
 async def highest_id(conn: Connection) -> int:
@@ -186,7 +247,7 @@ async def create(
 ) -> bool:
     """Create a schedule; with `app` it belongs to that application's code. False if the name is taken.
 
-    Its first plan time is after now: earlier ones are never replayed.
+    Its first plan time is after now, or with `first="latest"` the last one before: earlier ones are never replayed.
     """
     async with conn.transaction():  # keeps its calendars locked until it exists
         resolved = await _resolved(conn, schedule)
@@ -194,6 +255,8 @@ async def create(
         if app is None:
             check_fires(resolved, now)
         first = timing(resolved).after(now) if enabled else None
+        if schedule.policies.after is not None:
+            await after.check(conn, schedule.name, schedule.policies.after)
         created = await conn.fetchrow(
             _CREATE,
             schedule.name,
@@ -209,6 +272,10 @@ async def create(
             app_version,
             None if app is None else msgspec.json.encode(schedule).decode(),
         )
+        if created is not None:
+            if enabled and resolved.policies.first == "latest":
+                await runs.make_latest(conn, created["id"], resolved, now)
+            await follow(conn, created["id"], schedule.policies, now)
     return created is not None
 
 
@@ -224,7 +291,8 @@ def _look_at(schedule: Schedule, next_plan_at: datetime | None, *, enabled: bool
 
 _TAKES = """
     select definition->'run'->'takes' as takes, definition->'run'->>'type' as kind,
-           definition @> '{"placement": {"broadcast": true}}' as broadcast, definition ? 'gate' as limited
+           definition @> '{"placement": {"broadcast": true}}' as broadcast, definition ? 'gate' as limited,
+           definition->'run' ? 'chunk' as chunked
       from mainspring.job where namespace = 'default' and name = $1
 """
 
@@ -235,7 +303,8 @@ async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
     if row is None:
         raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
     if schedule.kind == "daemon":
-        check_can_stay_up(schedule.job, row["kind"], broadcast=row["broadcast"], limited=row["limited"])
+        limited, chunked = row["limited"], row["chunked"]
+        check_can_stay_up(schedule.job, row["kind"], broadcast=row["broadcast"], limited=limited, chunked=chunked)
     fills = () if row["takes"] is None else msgspec.json.decode(row["takes"], type=tuple[str, ...])
     if not schedule.policies.scopes and schedule.policies.provider is None:
         fills = tuple(name for name in fills if name != "scope")
@@ -278,6 +347,8 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
     now = stored.now
     if schedule != stored.schedule and stored.app is None:
         check_fires(schedule, now)
+    if schedule.policies.after not in (None, stored.schedule.policies.after):
+        await after.check(conn, schedule.name, schedule.policies.after)
     cursor = stored.next_plan_at
     if cursor is None or cursor > now:  # else the old version still has plan times to decide
         cursor = timing(schedule).after(now) if enabled or cursor is not None else None
@@ -292,6 +363,10 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
         now,
         schedule.policies.provider is not None,
     )
+    is_first = enabled and not stored.enabled and stored.next_plan_at is None and not stored.runs
+    if is_first and schedule.policies.first == "latest" and schedule.kind != "daemon":
+        await runs.make_latest(conn, stored.id, schedule, now)
+    await follow(conn, stored.id, schedule.policies, now, before=stored.schedule.policies)
     paused = stored.enabled and not enabled
     recalled = await revoke.recall(conn, stored.id, at=now, after=None if paused else now)
     return Changed(await find(conn, schedule.name), recalled)
@@ -307,31 +382,11 @@ async def delete(conn: Connection, name: str) -> Recalled:
     """Delete a schedule and revoke its tasks that have not started. Its ledger stays until retention drops it."""
     async with conn.transaction():
         stored = await find(conn, name, lock=True)
+        await after.check_unused(conn, name)
         await conn.execute("update mainspring.schedule set since = $2 where id = $1", stored.id, stored.now)
         recalled = await revoke.recall(conn, stored.id, at=stored.now)
         await conn.execute("delete from mainspring.schedule where id = $1", stored.id)
         return recalled
-
-
-_RUN_NOW = f"""
-    with scope as (
-        select scope, args, nextval('mainspring.task_id') as task_id
-          from unnest($2::text[], $4::text[]) as given(scope, args)
-         where exists (select from mainspring.schedule where id = $1)
-    ), decided as (
-        insert into mainspring.fire (schedule_id, plan_time, scope, task_id, origin)
-        select $1, $3, scope, task_id, 'manual' from scope
-    ), made as (
-        insert into mainspring.task
-            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-        select scope.task_id, $5, $5, j.id, j.pool, {PENDING:d}, j.priority,
-               scope.args::jsonb, s.id, $3, scope.scope, 'manual'
-          from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
-         where s.id = $1
-        returning id, pool, priority, run_at
-    )
-    select id, ({hints.due("made")}) as hints from made
-"""
 
 
 async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> list[int]:
@@ -352,8 +407,7 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
             args = [arguments(policies, stored.schedule.timezone, plan_time, scope) for scope in wanted]
             try:
                 async with conn.transaction():  # a savepoint, where the caller has a transaction
-                    rows = await conn.fetch(_RUN_NOW, stored.id, wanted, plan_time, args, stored.now)
-                return [row["id"] for row in rows]
+                    return await runs.make(conn, stored.id, wanted, plan_time, args, stored.now, origin="manual")
             except asyncpg.UniqueViolationError:
                 pass
         plan_time += INSTANT

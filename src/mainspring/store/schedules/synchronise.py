@@ -47,7 +47,7 @@ async def synchronise(conn: Connection, app: str, version: int, given: Sequence[
     names = [schedule.name for schedule in given]
     known = {stored.schedule.name: stored for stored in await schedules.listing(conn, names=names)}
     changed = []
-    for schedule in sorted(given, key=lambda one: one.name):  # one order of locks for concurrent starts
+    for schedule in _in_order(given):
         stored = known.get(schedule.name)
         if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
             continue
@@ -55,6 +55,20 @@ async def synchronise(conn: Connection, app: str, version: int, given: Sequence[
             changed.append(schedule.name)
     await conn.execute(_SEEN, app, names)
     return changed
+
+
+def _in_order(given: Sequence[Schedule]) -> list[Schedule]:
+    """By name, each behind the one that it waits for: one order of locks for concurrent starts."""
+    by_name = {schedule.name: schedule for schedule in given}
+    ordered: dict[str, Schedule] = {}
+    for name in sorted(by_name):
+        chain: list[str] = []
+        at: str | None = name
+        while at in by_name and at not in ordered and at not in chain:  # a circle is refused when it is written
+            chain.append(at)
+            at = by_name[at].policies.after
+        ordered.update((one, by_name[one]) for one in reversed(chain))
+    return list(ordered.values())
 
 
 async def _apply(conn: Connection, app: str, version: int, schedule: Schedule) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.connection import Connection
+from mainspring.store.search import recent
 
 Named = list[tuple[int, str]]
 
@@ -20,14 +21,19 @@ _WITH_JOBS = """
      where s.namespace = 'default' and s.name like any($1::text[])
 """
 _SESSIONS = "select session, name from mainspring.agent a where name like any($1::text[])"
-_JOB_OF = """
-    select j.name
-      from (select t.job_id from mainspring.task t where t.id = $1
-            union all
-            select t.job_id from mainspring.task_history t where t.id = $1) found
-      left join mainspring.job j on j.id = found.job_id
-     limit 1
-"""
+
+
+def _job_of(bound: str = "") -> str:
+    return f"""
+        select (select j.name from mainspring.job j where j.id = found.job_id) as name
+          from (select t.job_id from mainspring.task t where t.id = $1
+                union all
+                select t.job_id from mainspring.task_history t where t.id = $1 {bound}
+                 limit 1) found
+    """
+
+
+_JOB_OF, _JOB_OF_RECENT = _job_of(), _job_of("and t.recorded_at >= $2")
 _STATE_OF = """
     select t.state from mainspring.task t where t.id = $1
     union all
@@ -56,7 +62,7 @@ async def sessions(conn: Connection, patterns: Sequence[str]) -> Named:
 
 async def job_of(conn: Connection, task: int) -> str | None:
     """The name of a task's job, empty if the job was deleted; None: there is no such task."""
-    row = await conn.fetchrow(_JOB_OF, task)
+    row = await conn.fetchrow(_JOB_OF_RECENT, task, recent.since()) or await conn.fetchrow(_JOB_OF, task)
     return None if row is None else row["name"] or ""
 
 

@@ -1,34 +1,40 @@
 """Search: tasks that match filters, the newest first, in bounded time however much history there is.
 
-Ids grow with time, so a search walks down from the newest id in windows: each is an index scan of bounded length,
-longer while that is fast. It stops after a full page or `patience` seconds, and says how far it got. Two filters
-narrow the walk itself: times of creation, because ids follow them, and times of ends, because a BRIN index on
-`recorded_at` rules out most of the history. Decision 40 has the figures.
+Most pages are full after one statement, which looks at what is recent (store/search/recent.py). Else, because ids grow
+with time, a search walks down from the newest id in windows: each is an index scan of bounded length, longer while that
+is fast. It stops after a full page or `patience` seconds, and says how far it got. Two filters narrow the walk itself:
+times of creation, because ids follow them, and times of ends, because a BRIN index on `recorded_at` rules out most of
+the history. Decision 40 has the figures.
 Reads   mainspring.task, mainspring.task_history
 Next:   store/search/task_views.py
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
 
-from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.connection import Connection, is_producer
-from mainspring.store.postgres.rows import readable
+from mainspring.store.postgres.rows import clamped, fetched, readable
+from mainspring.store.search import recent
+from mainspring.store.search.filters import Conditions, Filters
+from mainspring.store.search.recent import CREATED_WITHIN
 from mainspring.store.search.task_views import (
     FINISHED,
     FINISHED_SUMMARY,
     LIVE,
     LIVE_SUMMARY,
-    TaskView,
-    named,
-    task_views,
+    TaskSummary,
+    summarised,
+    summary,
     waiting_for,
 )
 
@@ -36,145 +42,26 @@ WINDOW = 2_000  # ids that are searched at first; more while that is fast
 FAST, SLOW = 0.03, 0.08  # seconds for a window: the next one is longer, or shorter
 PATIENCE = 0.3  # seconds that a search takes, and one window more
 MOST_COUNTED = 10_000
+ROWS_AT_ONCE = 100  # that become views within half a millisecond
 
-# What is recorded was finished at most so long after that by the database's clock: it may have been set back.
-_RECORDED_LATER = timedelta(hours=1)
-# Ids follow times of creation within this: a transaction may draw an id and be slow.
-_CREATED_WITHIN = timedelta(minutes=1)
-
-_FAILED_STATES = {TaskState.FAILED, TaskState.TIMED_OUT, TaskState.LOST}  # have partitions of their own
-
-
-class Filters(msgspec.Struct, frozen=True):
-    """What a task must match. An empty sequence, as None, matches all; several values are alternatives.
-
-    `jobs`, `schedules` and `sessions` are None where they were not asked for, and empty where nothing has the name.
-    """
-
-    jobs: Sequence[int] | None = None
-    schedules: Sequence[int] | None = None
-    sessions: Sequence[int] | None = None  # of an agent
-    agents: Sequence[str] = ()  # patterns of their names, for LIKE: what waits for one agent has no session
-    states: Sequence[TaskState] = ()
-    parents: Sequence[int] = ()  # broadcasts, whose runs are left out without this and `sessions`
-    priorities: Sequence[int] = ()
-    keys: Sequence[str] = ()
-    concurrency_keys: Sequence[str] = ()
-    scopes: Sequence[str] = ()
-    error_codes: Sequence[str] = ()
-    late_over: timedelta | None = None  # of what has started
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    run_after: datetime | None = None
-    run_before: datetime | None = None
-    finished_after: datetime | None = None
-    finished_before: datetime | None = None
-    args: Mapping[str, str] = {}  # path with dots → value as text
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether only tasks that have ended can match."""
-        return bool(self.error_codes) or self.finished_after is not None or self.finished_before is not None
+_LAST_ID = 2**63 - 1
 
 
 class Found(NamedTuple):
-    tasks: list[TaskView]
+    tasks: list[TaskSummary]
     next: int | None  # tasks before this id were not searched; None: there are none
     searched_to: datetime | None = None  # when the oldest that was searched was created, if the time ran out
+    size: int = 0  # characters of JSON and errors in them, if they are whole
+
+
+class FoundIds(NamedTuple):
+    ids: list[int]
+    next: int | None
 
 
 class Count(msgspec.Struct, frozen=True):
     count: int
     is_exact: bool  # False: there are more, or the time ran out
-
-
-class _Conditions:
-    """SQL over a row `t`, and its parameters behind those of the window: from $1, to before $2, at most $3."""
-
-    def __init__(self, filters: Filters) -> None:
-        self.parameters: list[Any] = []
-        self._common = ["t.id >= $1", "t.id < $2"]
-        self._live: list[str] = []
-        self._finished: list[str] = []
-        self._add_names(filters)
-        self._add_values(filters)
-        self._add_times(filters)
-
-    def _parameter(self, value: Any, kind: str) -> str:
-        self.parameters.append(value)
-        return f"${len(self.parameters) + 3}::{kind}"
-
-    def _any(self, column: str, values: Sequence[Any] | None, kind: str) -> None:
-        if values:
-            self._common.append(f"{column} = any({self._parameter(list(values), f'{kind}[]')})")
-
-    def _add_names(self, filters: Filters) -> None:
-        for column, ids in (("t.job_id", filters.jobs), ("t.schedule_id", filters.schedules)):
-            if ids is not None:
-                self._common.append(f"{column} = any({self._parameter(list(ids), 'integer[]')})")
-        if filters.sessions is not None:
-            sessions = self._parameter(list(filters.sessions), "bigint[]")
-            names = self._parameter(list(filters.agents), "text[]")
-            self._common.append(f"(t.session = any({sessions}) or (t.session is null and t.target like any({names})))")
-        if filters.parents:
-            self._any("t.parent_id", filters.parents, "bigint")
-        elif filters.sessions is None:
-            self._common.append("t.parent_id is null")
-
-    def _add_values(self, filters: Filters) -> None:
-        self._any("t.state", [int(state) for state in filters.states], "smallint")
-        self._any("t.priority", filters.priorities, "smallint")
-        self._any("t.key", filters.keys, "text")
-        self._any("t.concurrency_key", filters.concurrency_keys, "text")
-        self._any("t.scope", filters.scopes, "text")
-        if filters.error_codes:
-            self._finished.append(f"t.error_code = any({self._parameter(list(filters.error_codes), 'text[]')})")
-        if filters.late_over is not None:
-            late = self._parameter(filters.late_over, "interval")
-            self._common.append(f"t.started_at - t.run_at > {late}")
-            self._live.append("t.session is not null")  # a broadcast itself starts nowhere
-        for path, value in filters.args.items():
-            steps, wanted = self._parameter(path.split("."), "text[]"), self._parameter(value, "text")
-            self._common.append(f"t.args #>> {steps} = {wanted}")
-
-    def _add_times(self, filters: Filters) -> None:
-        for column, after, before in (
-            ("t.created_at", filters.created_after, filters.created_before),
-            ("t.run_at", filters.run_after, filters.run_before),
-        ):
-            if after is not None:
-                self._common.append(f"{column} >= {self._parameter(after, 'timestamptz')}")
-            if before is not None:
-                self._common.append(f"{column} < {self._parameter(before, 'timestamptz')}")
-        if filters.finished_after is not None:
-            recorded = self._parameter(filters.finished_after - _RECORDED_LATER, "timestamptz")
-            finished = self._parameter(filters.finished_after, "timestamptz")
-            self._finished.append(f"t.recorded_at >= {recorded} and t.finished_at >= {finished}")
-        if filters.finished_before is not None:
-            self._finished.append(f"t.finished_at < {self._parameter(filters.finished_before, 'timestamptz')}")
-
-    def select(self, conn: Connection, filters: Filters, live: str, finished: str) -> str:
-        """The newest rows that match, with these columns."""
-        parts = []
-        states = set(filters.states)
-        if not filters.is_finished and not (states and states <= TERMINAL):
-            parts.append((live, "mainspring.task", [*self._common, *self._live]))
-        if not states or states & TERMINAL:
-            parts.append((finished, _history(conn, states & TERMINAL), [*self._common, *self._finished]))
-        found = [
-            f"(select {columns} from {table} t where {' and '.join(conditions)} order by t.id desc limit $3)"
-            for columns, table, conditions in parts
-        ]
-        return " union all ".join(found) if found else f"select {live} from mainspring.task t where $1 > $2 limit $3"
-
-
-def _history(conn: Connection, states: set[TaskState]) -> str:
-    """The tables of these states; a producer reads the view of the whole."""
-    if not states or is_producer(conn):
-        return "mainspring.task_history"
-    if states <= _FAILED_STATES:
-        return "mainspring.task_history_failed"
-    return "mainspring.task_history" if states & _FAILED_STATES else "mainspring.task_history_succeeded"
 
 
 _NEWEST = """
@@ -198,21 +85,28 @@ class _Walk:
 
     def __init__(self, conn: Connection, patience: float | None) -> None:
         self._conn = conn
-        self._stop_at = monotonic() + (PATIENCE if patience is None else patience)
+        self._began_at = monotonic()
+        self._stop_at = self._began_at + (PATIENCE if patience is None else patience)
         self._window = WINDOW
         self._asked_at = 0.0
         self._first: int | None = None  # asked for once it matters: most pages are full after one window
         self.end = 0
 
+    def has_begun(self) -> None:
+        """The first window was searched; there are more only if there is time."""
+        self._asked_at = self._began_at
+
     async def begin(self, filters: Filters, before: int) -> None:
         self.end = before
         if filters.created_after is not None:
-            self._first = await self._id_at(filters.created_after - _CREATED_WITHIN)
+            self._first = await self._id_at(filters.created_after - CREATED_WITHIN)
         # What ended before an instant was created before it.
         if (latest := min(filter(None, (filters.created_before, filters.finished_before)), default=None)) is not None:
-            self.end = min(self.end, await self._id_at(latest + _CREATED_WITHIN))
-        if filters.parents:
-            self._window = max(WINDOW, self.end)  # runs of a broadcast have an index
+            self.end = min(self.end, await self._id_at(latest + CREATED_WITHIN))
+        if filters.ids:
+            self.end = min(self.end, max(filters.ids) + 1)
+        if filters.ids or filters.parents or filters.batches:
+            self._window = max(WINDOW, self.end)  # these, runs of a broadcast, and tasks of a batch, have an index
 
     async def _id_at(self, instant: datetime) -> int:
         """The first id that was created at `instant` or later, by bisection."""
@@ -259,33 +153,91 @@ class _Walk:
         return rows[0]["created_at"] if rows else None
 
 
+class _Columns(NamedTuple):
+    """What a search selects: first the id, at the place `created_at` that time, from `heavy` on what takes room."""
+
+    live: str
+    finished: str
+    joined: Callable[[str], str]  # the statement, from one that finds these columns
+    created_at: int = 7
+    heavy: int = 24
+
+
+_IDS = _Columns("t.id, t.created_at", "t.id, t.created_at", "select found.* from ({}) found".format, created_at=1)
+_SUMMARIES = _Columns(LIVE_SUMMARY, FINISHED_SUMMARY, partial(summarised, whole=False))
+_WHOLE = _Columns(LIVE, FINISHED, partial(summarised, whole=True))
+
+
 async def search(
     conn: Connection,
     filters: Filters,
     *,
     before: int | None = None,
     limit: int,
-    summary: bool = False,
+    whole: bool = False,
     patience: float | None = None,
 ) -> Found:
-    """The newest tasks that match, those before the id `before`. A `summary` has no args, result or error text."""
-    conditions = _Conditions(filters)
-    columns = (LIVE_SUMMARY, FINISHED_SUMMARY) if summary else (LIVE, FINISHED)
-    newest = f"select * from ({conditions.select(conn, filters, *columns)}) found order by id desc limit $3"
-    sql = f"{named(newest)} order by found.id desc"
+    """The newest tasks that match, those before the id `before`; those that are `whole` have args, result and error."""
+    columns = _WHOLE if whole else _SUMMARIES
+    rows, following, searched_to = await _search(conn, filters, before, limit, columns, patience)
+    blocked = [row[0] for row in rows if row["state"] == TaskState.BLOCKED]
+    waits = await waiting_for(conn, blocked) if blocked else {}
+    found, size = [], 0
+    for number, row in enumerate(rows, 1):
+        found.append(await summary(row, waits.get(row[0], [])))
+        size += sum(len(text) for text in row[columns.heavy :] if text)
+        if number % ROWS_AT_ONCE == 0:
+            await asyncio.sleep(0)  # others on this event loop have their turn
+    return Found(found, following, searched_to, size)
+
+
+async def ids(conn: Connection, filters: Filters, *, before: int | None = None, limit: int) -> FoundIds:
+    """The ids alone of the tasks that `search` finds."""
+    rows, following, _ = await _search(conn, filters, before, limit, _IDS, None)
+    return FoundIds([row[0] for row in rows], following)
+
+
+async def _search(
+    conn: Connection, filters: Filters, before: int | None, limit: int, columns: _Columns, patience: float | None
+) -> tuple[list[Any], int | None, datetime | None]:
+    """Rows, the id before which was not searched, and when the oldest that was searched was created."""
+    if not filters.may_be_live and not filters.may_be_finished:
+        return [], None, None
     walk = _Walk(conn, patience)
-    rows: list[Any] = []
-    async with _planned_for(conn, filters) as behind_newest:
-        await walk.begin(filters, behind_newest if before is None else before)
-        while len(rows) <= limit and (window := await walk.next()) is not None:
-            rows += await readable(conn, sql, *window, limit + 1 - len(rows), *conditions.parameters)
-        is_over = len(rows) <= limit and await walk.is_over()
-    shown = rows[:limit]
-    blocked = [row["id"] for row in shown if row["state"] == TaskState.BLOCKED]
-    views = task_views(shown, await waiting_for(conn, blocked) if blocked else {})
+    rows = await _recent(conn, filters, before, limit + 1, columns)
     if len(rows) > limit:
-        return Found(views, int(shown[-1]["id"]))
-    return Found(views, None) if is_over else Found(views, walk.end, await walk.searched_to())
+        return rows[:limit], rows[limit - 1][0], None
+    if rows:
+        walk.has_begun()
+    conditions = Conditions(filters)
+    sql = _newest(conn, conditions, columns)
+    async with _planned_for(conn, filters) as behind_newest:
+        await walk.begin(filters, rows[-1][0] if rows else behind_newest if before is None else before)
+        while len(rows) <= limit and (window := await walk.next()) is not None:
+            rows += await fetched(conn, sql, *window, limit + 1 - len(rows), *conditions.parameters)
+        is_over = len(rows) <= limit and await walk.is_over()
+    if len(rows) > limit:
+        return rows[:limit], rows[limit - 1][0], None
+    return (rows, None, None) if is_over else (rows, walk.end, await walk.searched_to())
+
+
+async def _recent(conn: Connection, filters: Filters, before: int | None, most: int, columns: _Columns) -> list[Any]:
+    """The newest that match, as far as it is certain that none is missing between them."""
+    if filters.bounds_ids or is_producer(conn):
+        return []
+    since = recent.since()
+    conditions = Conditions(filters, window=WINDOW, since=since)
+    window = (None, _LAST_ID) if before is None else (before - WINDOW, before)
+    rows = await fetched(conn, _newest(conn, conditions, columns), *window, most, *conditions.parameters)
+    for place, row in enumerate(rows):
+        if not recent.is_next(clamped(row[columns.created_at]), since):
+            return rows[:place]
+    return rows
+
+
+def _newest(conn: Connection, conditions: Conditions, columns: _Columns) -> str:
+    found = conditions.select(conn, columns.live, columns.finished)
+    return columns.joined(f"select * from ({found}) found order by id desc limit $3") + " order by found.id desc"
 
 
 @asynccontextmanager
@@ -319,8 +271,10 @@ async def count(
     conn: Connection, filters: Filters, *, most: int = MOST_COUNTED, patience: float | None = None
 ) -> Count:
     """How many match, up to `most`."""
-    conditions = _Conditions(filters)
-    sql = f"select count(*) from ({conditions.select(conn, filters, 't.id', 't.id')}) found"
+    if not filters.may_be_live and not filters.may_be_finished:
+        return Count(0, True)
+    conditions = Conditions(filters)
+    sql = f"select count(*) from ({conditions.select(conn, 't.id', 't.id')}) found"
     walk = _Walk(conn, patience)
     found = 0
     async with _planned_for(conn, filters) as behind_newest:

@@ -36,6 +36,7 @@ from mainspring.model.tasks.states import (
     TaskState,
     among,
 )
+from mainspring.store.cluster.holds import any_hold_of
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
 from mainspring.store.search.task_views import labelled
@@ -51,12 +52,13 @@ _LOOK = f"""
       from mainspring.pool p
      cross join generate_series(0, 9) as level(priority)
      cross join lateral (
-         select t.id, t.state, t.run_at from mainspring.task t
+         select t.id, t.state, t.run_at, t.job_id from mainspring.task t
           where t.pool = p.id and t.priority = level.priority
             and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
             and t.state in {among((PENDING, RUNNING))} and t.parent_id is null
      ) found
-     where p.requirements ? '@broadcast'
+     where p.requirements ? '@broadcast' and p.target is null    -- else it is the gate of a held job
+       and (found.state = {RUNNING:d} or not {any_hold_of("found.job_id")})
      order by level.priority desc, found.id
 """
 
@@ -84,7 +86,8 @@ _EXPAND = f"""
                    as instant,
                (select mainspring.now()) as made, mainspring.labels(p.requirements) as labels
           from mainspring.task t join mainspring.pool p on p.id = t.pool
-         where t.id = $1 and t.{EXPAND.leaves} and p.requirements ? '@broadcast'
+         where t.id = $1 and t.{EXPAND.leaves} and p.requirements ? '@broadcast' and p.target is null
+           and not {any_hold_of("t.job_id")}
            for update of t skip locked
     ), live as materialized (
         select distinct on (a.name) a.name, a.session from parent join mainspring.agent a on a.labels @> parent.labels
@@ -104,10 +107,11 @@ _EXPAND = f"""
     ), child as (
         insert into mainspring.task
             (id, run_at, created_at, job_id, pool, state, priority, attempt, args, plan_time, scope, origin,
-             parent_id, target, session, token, submitted_by)
+             parent_id, target, session, token, submitted_by, options)
         select placed.id, parent.instant, parent.made, parent.job_id, {blocked("parent.pool")}, {ASSIGNED:d},
                parent.priority, 1, parent.args, parent.plan_time, parent.scope, parent.origin, parent.id, placed.name,
-               placed.session, number.batch * {BATCH_TOKENS} + placed.turn, parent.submitted_by
+               placed.session, number.batch * {BATCH_TOKENS} + placed.turn, parent.submitted_by,
+               parent.options
           from parent cross join placed join number using (part)
     ), sent as (
         update mainspring.task t
@@ -140,6 +144,7 @@ _ASSIGN = f"""
            and t.run_at - make_interval(secs => $1) <= (select mainspring.now())
            and (select true from mainspring.task p         -- one probe: not if its parent is being cancelled
                  where p.id = t.parent_id and p.cancel_at is not null) is null
+           and not {any_hold_of("t.job_id")}
          limit {CHILDREN_OF_A_BATCH}
            for update of t skip locked
     ), live as materialized (
@@ -214,13 +219,16 @@ _CHILDREN = """
              union all
             select id, target, state, attempt, run_at, started_at, finished_at, error
               from mainspring.task_history where parent_id = $1) child
-     order by target, id
+     where (target, id) > ($2, $3)
+     order by target, id limit $4
 """
 
 
-async def children(conn: Connection, task: int) -> list[ChildView]:
-    """The runs of a broadcast by agent; none for any other task."""
-    return views(ChildView, map(labelled, await readable(conn, _CHILDREN, task)))
+async def children(
+    conn: Connection, task: int, *, after: tuple[str, int] = ("", 0), limit: int | None = None
+) -> list[ChildView]:
+    """The runs of a broadcast by agent, from behind one of them; none for any other task."""
+    return views(ChildView, map(labelled, await readable(conn, _CHILDREN, task, *after, limit)))
 
 
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────
@@ -257,7 +265,8 @@ _END = f"""
     ), {noted("summed", _OUTCOME)}
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, job_id, pool, state, priority, attempt,
-         crashes, args, result, error_code, error, key, schedule_id, plan_time, scope, origin, submitted_by)
+         crashes, args, result, error_code, error, key, schedule_id, plan_time, scope, origin, submitted_by,
+         batch_id, options)
     select id, run_at, created_at, first_start, (select mainspring.now()), (select mainspring.now()), token, job_id,
            pool,
            {_OUTCOME},
@@ -272,7 +281,7 @@ _END = f"""
                 cardinality(failed_on) || ' of ' || agents || ' agents did not succeed: '
                 || array_to_string(failed_on[1:{FAILED_NAMED}], ', ')
                 || case when cardinality(failed_on) > {FAILED_NAMED} then ', …' else '' end end,
-           key, schedule_id, plan_time, scope, origin, submitted_by
+           key, schedule_id, plan_time, scope, origin, submitted_by, batch_id, options
       from summed
     returning id
 """
@@ -288,7 +297,7 @@ _WITHOUT_AGENTS = f"""
     with given as (select * from unnest($1::bigint[]) as given(id)), gone as (
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.{FAIL_UNSENT.leaves} and t.parent_id is null
-           and t.run_at <= (select mainspring.now())
+           and t.run_at <= (select mainspring.now()) and not {any_hold_of("t.job_id")}
         returning t.*
     ), {noted("gone", f"{FAIL_UNSENT.target:d}")}
     {into_history("gone", FAIL_UNSENT, "no_agents", "'no agent that matches was there at its instant'")}

@@ -17,6 +17,7 @@ from mainspring.model.tasks.claim_floors import Floor, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
+from mainspring.store.cluster.holds import ON_HOLD, any_hold_of, is_not_held, most
 from mainspring.store.cluster.segments import holds, owned_or_shared, owned_or_shared_by_pool
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
@@ -27,6 +28,9 @@ BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more f
 ARMED_COLUMNS = f"""
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
     date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon, t.priority,
+    case when t.batch_id is null then t.options
+         else coalesce(t.options, '{{}}') || jsonb_build_object('batch', t.batch_id) end as options,
+    date_part('epoch', t.expires_at) as expires_at,
     case when t.schedule_id is not null then (select s.name from mainspring.schedule s where s.id = t.schedule_id) end
         as schedule                              -- `case`: a task without a schedule costs no look-up
 """
@@ -53,10 +57,10 @@ TAKE = f"""
 """
 
 # One index scan per priority level, which stops as soon as there are enough. It skips tasks of segments that other
-# servers own. The rows take the sessions in turn. SKIP LOCKED skips rows that other claims have locked; NO KEY does not
-# conflict with the key share locks of store/limits/release.py.
+# servers own, and those of held jobs. The rows take the sessions in turn. SKIP LOCKED skips rows that other claims have
+# locked; NO KEY does not conflict with the key share locks of store/limits/release.py.
 _CLAIM = f"""
-    with {owned_or_shared(server="$8", pool="$1")}, due as materialized (
+    with {owned_or_shared(server="$8", pool="$1")}, {ON_HOLD}, due as materialized (
         select found.ctid as place, found.id
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
@@ -64,9 +68,9 @@ _CLAIM = f"""
               where pool = $1 and priority = level.priority
                 and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and run_at <= (select mainspring.now()) + make_interval(secs => $5)
-                and state = {PENDING:d} and {holds("id % 100")}
+                and state = {PENDING:d} and {holds("id % 100")} and {is_not_held()}
               order by run_at, id
-              limit $7
+              limit {most("$7")}
                 for no key update skip locked
          ) found
          limit $7
@@ -93,8 +97,25 @@ class Claim(NamedTuple):
 
 def as_armed(row: Any) -> Armed:
     """An attempt from a row that begins with ARMED_COLUMNS."""
-    id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, schedule, *_ = row
-    return Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule)
+    id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, *rest = row
+    options, expires, schedule, *_ = rest
+    return Armed(
+        id,
+        token,
+        job,
+        attempt,
+        run_at,
+        args,
+        checkpoint,
+        crashes > 0,
+        at,
+        scope,
+        daemon,
+        priority,
+        schedule,
+        expires,
+        options,
+    )
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:
@@ -102,10 +123,12 @@ def as_claim(rows: Sequence[Any]) -> Claim:
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
     for row in rows:
-        id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, schedule, session = row
+        (id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, options, expires,
+         schedule, session) = row  # fmt: skip
         armed = Armed(
-            id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule
-        )
+            id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule,
+            expires, options,
+        )  # fmt: skip
         if session in tasks:
             tasks[session].append(armed)
         else:
@@ -123,15 +146,16 @@ async def claim(
     floors: Sequence[Floor],
     *,
     ahead: float,
+    levels: Sequence[int] = LEVELS,
 ) -> Claim:
     """Give up to `limit` tasks of `pool`, due within `ahead` seconds, to `sessions` in turn.
 
     Only of segments that `server` owns, or whose owner has opened the pool to others. `floors` has one lower bound
-    per priority level, in the order of PRIORITY_LEVELS.
+    for each of `levels`, which are all, in the order of PRIORITY_LEVELS, unless some priorities go first.
     """
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
-    return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit, server))
+    return as_claim(await conn.fetch(_CLAIM, pool, levels, at, ids, ahead, sessions, limit, server))
 
 
 class Wanted(NamedTuple):
@@ -156,11 +180,15 @@ class Turns(NamedTuple):
         return self.waiting[pool] > got or got >= self.rooms[pool]
 
 
-# The first tasks of all pools, in the order in which one pool would have them: by priority, then by time. Reads as many
-# tasks of a level as its pool has room for. No locks: a task that another server claims meanwhile is claimed once.
+# The first tasks of all pools, in the order in which one pool would have them: by priority, which grows with the time
+# that a task has been due ($9 seconds for a level; null: it does not), then by time. Reads as many tasks of a level as
+# its pool has room for. No locks: a task that another server claims meanwhile is claimed once.
 _TURNS = f"""
-    with {owned_or_shared_by_pool(server="$7", pools="$1::integer[]")}, found as materialized (
-        select level.pool, level.room, level.priority, first.run_at, first.id
+    with {owned_or_shared_by_pool(server="$7", pools="$1::integer[]")}, {ON_HOLD}, found as materialized (
+        select level.pool, level.room, level.priority, first.run_at, first.id,
+               case when $9::float8 is null then level.priority
+                    else least(9, level.priority + greatest(0, floor(
+                             extract(epoch from (select mainspring.now()) - first.run_at)::float8 / $9))) end as rank
           from unnest($1::integer[], $2::integer[], $3::float8[], $4::smallint[], $5::float8[], $6::bigint[])
             as level(pool, room, ahead, priority, floor_at, floor_id)
           join owned on owned.pool = level.pool
@@ -169,14 +197,14 @@ _TURNS = f"""
               where pool = level.pool and priority = level.priority
                 and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and run_at <= (select mainspring.now()) + make_interval(secs => level.ahead)
-                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1
+                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1 and {is_not_held()}
               order by run_at, id
-              limit level.room
+              limit {most("level.room")}
          ) first
     ), numbered as (
-        select found.*, row_number() over (partition by pool order by priority desc, run_at, id) as number from found
+        select found.*, row_number() over (partition by pool order by rank desc, run_at, id) as number from found
     ), ordered as (
-        select pool, priority, row_number() over (order by priority desc, run_at, id) as turn
+        select pool, priority, row_number() over (order by rank desc, run_at, id) as turn
           from numbered where number <= room
     )
     select pool, count(*) as waiting, count(*) filter (where turn <= $8) as tasks
@@ -184,8 +212,13 @@ _TURNS = f"""
 """
 
 
-async def turns(conn: Connection, server: UUID, wanted: Sequence[Wanted], limit: int) -> Turns:
-    """Share `limit` places among pools, as if all their tasks were in one: by priority, then by age."""
+async def turns(
+    conn: Connection, server: UUID, wanted: Sequence[Wanted], limit: int, *, aging: float | None = None
+) -> Turns:
+    """Share `limit` places among pools, as if all their tasks were in one: by priority, then by age.
+
+    With `aging` a task counts a level higher for every so many seconds that it has been due.
+    """
     levels = [(w, priority, floor) for w in wanted for priority, floor in zip(LEVELS, w.floors, strict=True)]
     rows = await conn.fetch(
         _TURNS,
@@ -197,6 +230,7 @@ async def turns(conn: Connection, server: UUID, wanted: Sequence[Wanted], limit:
         [id for _, _, (_, id) in levels],
         server,
         limit,
+        aging,
     )
     order: list[tuple[int, int]] = []
     waiting: dict[int, int] = {}
@@ -293,18 +327,33 @@ async def compact(conn: Connection, held: Mapping[tuple[int, int], Collection[in
     )
 
 
+# One that has slots keeps them and its place, unless its job is held: then others may have the slots. One that has a
+# gate and no slots belongs to a job that was held since it was claimed.
 _GIVE_BACK = f"""
-    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), moved as (
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), was as materialized (
+        select t.id, t.gate, t.job_id, slots.has_slots,
+               t.gate is not null and (not slots.has_slots or {any_hold_of("t.job_id")}) as returns,
+               case when t.key_slot is not null then t.concurrency_key end as held_key
+          from given
+          join mainspring.task t on t.id = any (array[given.id])    -- one index probe each: see transitions.py
+         cross join lateral (select t.job_slot is not null or t.key_slot is not null as has_slots) slots
+         where t.token = given.token and t.{RECALL.leaves}
+           and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
+           for update of t
+    ), moved as (
         update mainspring.task t
            set {RECALL.enters}, session = null, started_at = null, attempt = attempt - 1, cancel_at = null,
-               cancel_mode = null
-          from given
-         where t.id = any (array[given.id])               -- one index probe per task: see store/tasks/transitions.py
-           and t.token = given.token and t.{RECALL.leaves}
-           and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
+               cancel_mode = null, pool = case when was.returns then t.gate else t.pool end,
+               job_slot = case when not was.returns then t.job_slot end,
+               key_slot = case when not was.returns then t.key_slot end
+          from was
+         where t.id = any (array[was.id]) and t.{RECALL.leaves}
         returning t.id, t.pool, t.priority, t.run_at
     )
-    select id, ({hints.due("moved")}) as hints from moved
+    select id, ({hints.due("moved")}) as hints,
+           (select count(mainspring.slot_freed(was.gate, was.job_id, was.held_key))
+              from was where was.returns and was.has_slots) as freed
+      from moved
 """
 
 
@@ -315,7 +364,7 @@ async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int
 
 def _first_pending(side: str) -> str:
     return f"""
-        with {owned_or_shared_by_pool(server="$5", pools="$1::integer[]")}
+        with {owned_or_shared_by_pool(server="$5", pools="$1::integer[]")}, {ON_HOLD}
         select level.pool, level.priority, date_part('epoch', found.run_at) as run_at, found.id
           from unnest($1::integer[], $2::smallint[], $3::float8[], $4::bigint[])
             as level(pool, priority, floor_at, floor_id)
@@ -324,9 +373,9 @@ def _first_pending(side: str) -> str:
              select run_at, id from mainspring.task
               where pool = level.pool and priority = level.priority
                 and (run_at, id) {side} (to_timestamp(level.floor_at), level.floor_id)
-                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1
+                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1 and {is_not_held()}
               order by run_at, id
-              limit 1
+              limit {most("1")}
          ) found
     """
 

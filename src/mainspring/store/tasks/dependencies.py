@@ -1,6 +1,12 @@
-"""Dependencies: blocked → pending when the last parent has succeeded, → skipped when one has not.
+"""Dependencies: what becomes of a blocked task when the tasks that it waits for have ended.
 
-Each statement can be repeated and does all that is due at once: a server that dies in between loses nothing.
+    all have succeeded     blocked → pending
+    one has not            on_parent_failure says: skip  blocked → skipped, at once
+                                                   fail  blocked → failed, at once
+                                                   run   blocked → pending, once all have ended
+
+What is skipped or failed here has ended too, so that its own children follow theirs. Each statement can be repeated and
+does all that is due at once: a server that dies in between loses nothing.
 Next: server/dispatch/dispatcher.py
 """
 
@@ -10,17 +16,37 @@ from collections.abc import Sequence
 
 from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.pools import unblocked
-from mainspring.model.tasks.states import BLOCKED, PENDING, SKIP, UNBLOCK, TaskState
+from mainspring.model.tasks.states import BLOCKED, FAIL_BLOCKED, PENDING, SKIP, UNBLOCK, TaskState
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
+from mainspring.store.search.task_views import RETURNS
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import into_history, noted
 
+# A handler that has completed its task by transaction() may still return: its children wait for the result.
+_RESULT_IS_DUE = f"case when h.result_due then {RETURNS.format('h')} else false end"
+
+# Those of $1 that have ended, and have children. One that retention has dropped did not succeed.
+_ENDED = f"""
+    ended as materialized (
+        select given.parent, coalesce(found.succeeded, false) as succeeded
+          from (select distinct d.parent from mainspring.dependency d where d.parent = any($1::bigint[])) given
+         cross join lateral (
+             select bool_or(h.state = {TaskState.SUCCEEDED:d}) as succeeded, bool_or({_RESULT_IS_DUE}) as is_due
+               from mainspring.task_history h where h.id = given.parent
+         ) found
+         where found.is_due is not true
+           and not exists (select from mainspring.task t where t.id = given.parent)
+    )
+"""
+_RUNS_ANYWAY = "c.options->>'on_parent_failure' = 'run'"
+
 _UNBLOCK = f"""
-    with met as (
+    with {_ENDED}, met as (
         delete from mainspring.dependency d
-         using mainspring.task_history h
-         where d.parent = any($1::bigint[]) and h.id = d.parent and h.state = {TaskState.SUCCEEDED:d}
+         using ended
+         where d.parent = any($1::bigint[]) and d.parent = ended.parent
+           and (ended.succeeded or exists (select from mainspring.task c where c.id = d.child and {_RUNS_ANYWAY}))
         returning d.child
     ), counted as (
         select child, count(*) as met from met group by child
@@ -38,40 +64,43 @@ _UNBLOCK = f"""
       from moved where state = {PENDING:d}
 """
 
-# A child of a task that did not succeed, or that retention has dropped, never runs, nor do its children.
 _CAUSE = """
-    'task ' || (select min(cause) from doomed where doomed.id = skipped.id) || ', which it waits for, did not succeed'
+    'task ' || (select min(cause) from doomed where doomed.id = failed.id) || ', which it waits for, did not succeed'
 """
-_SKIP = f"""
-    with recursive doomed(id, cause) as (
-        select d.child, d.parent from mainspring.dependency d
-         where d.parent = any($1::bigint[])
-           and not exists (select from mainspring.task t where t.id = d.parent)
-           and not exists (select from mainspring.task_history h
-                            where h.id = d.parent and h.state = {TaskState.SUCCEEDED:d})
+_OUTCOME = f"""
+    case failed.options->>'on_parent_failure' when 'fail' then {FAIL_BLOCKED.target:d} else {SKIP.target:d} end
+"""
+_IS_NOT_RUN = f"join mainspring.task c on c.id = d.child and ({_RUNS_ANYWAY}) is not true"
+_FAIL = f"""
+    with recursive {_ENDED}, doomed(id, cause) as (
+        select d.child, d.parent
+          from ended join mainspring.dependency d on d.parent = ended.parent {_IS_NOT_RUN}
+         where not ended.succeeded
         union
-        select d.child, d.parent from mainspring.dependency d join doomed on d.parent = doomed.id
-    ), skipped as (
+        select d.child, d.parent from doomed join mainspring.dependency d on d.parent = doomed.id {_IS_NOT_RUN}
+    ), failed as (
         delete from mainspring.task t
-         where t.id in (select id from doomed) and t.state = {BLOCKED:d}
+         where t.id in (select id from doomed) and t.{FAIL_BLOCKED.leaves}
         returning t.*
     ), cleared as (
         delete from mainspring.dependency d where d.child in (select id from doomed)
-    ), {noted("skipped", f"{SKIP.target:d}")}
-    {into_history("skipped", SKIP, "dependency", _CAUSE)}
+    ), {noted("failed", _OUTCOME)}
+    {into_history("failed", _OUTCOME, "dependency", _CAUSE)}
+    returning id
 """
 
 
 async def settle(conn: Connection, parents: Sequence[int]) -> list[Released]:
     """Move the children of tasks that have ended; returns those that became pending."""
-    rows = await conn.fetch(_UNBLOCK, parents)
-    await partitions.execute(conn, _SKIP, parents)
+    failed = await partitions.write(conn, lambda: conn.fetch(_FAIL, parents))
+    rows = await conn.fetch(_UNBLOCK, [*parents, *(row["id"] for row in failed)])
     return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]
 
 
-_LEFT_OVER = """
+_LEFT_OVER = f"""
     select distinct d.parent from mainspring.dependency d
      where not exists (select from mainspring.task t where t.id = d.parent)
+       and not exists (select from mainspring.task_history h where h.id = d.parent and {_RESULT_IS_DUE})
      limit $1
 """
 

@@ -1,4 +1,4 @@
-"""Enqueue: submit tasks through the SQL functions `enqueue…` (0001_schema.sql, 7).
+"""Enqueue: submit tasks, open and close batches through the SQL functions for it (0001_schema.sql, 7 and 15).
 
 The drivers are asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions). They are
 recognized by the module of their class; none but asyncpg, our own, is imported here.
@@ -7,15 +7,17 @@ Next: server/cluster/listener.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, StoreUnavailable, ValidationError
+from mainspring.model.flows.options import TaskOptions
 from mainspring.model.messages import AttemptId
 from mainspring.model.tasks.states import IS_ACTIVE
 from mainspring.store.postgres.database import Connection
@@ -35,16 +37,39 @@ class Submission(NamedTuple):
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
     concurrency_key: str | None = None
+    on_parent_failure: str | None = None
+    if_exists: str | None = None
+    batch: int | None = None
+    expires: timedelta | None = None
+    tags: Sequence[str] | None = None
+    timeout: timedelta | None = None
+    retries: int | None = None
+    stalls_after: timedelta | None = None
+    submitter: str | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Due at once, with no key and no dependency."""
-        return all(given is None for given in (self.run_at, self.delay, self.key, self.after, self.concurrency_key))
+        """It has a job, arguments, perhaps a priority, and nothing else."""
+        return self[_WHEN] == _NOT_GIVEN and self[_AFTER:] == _NO_MORE
 
     @property
     def can_share(self) -> bool:
         """Whether it may go into one statement with others. The rest may wait for locks, or make a gate."""
-        return self.after is None and self.concurrency_key is None
+        return self[_AFTER:_BATCH] == _ALONE
+
+    @property
+    def options(self) -> str | None:
+        """The JSON of its TaskOptions; None: it has none."""
+        if self[_EXPIRES + 1 :] == _NO_OPTIONS:
+            return None
+        found = TaskOptions(
+            tuple(self.tags or ()),
+            None if self.timeout is None else self.timeout.total_seconds(),
+            self.retries,
+            None if self.stalls_after is None else self.stalls_after.total_seconds(),
+            submitter=self.submitter,
+        )
+        return msgspec.json.encode(found).decode()
 
 
 class BulkSubmission(NamedTuple):
@@ -56,29 +81,94 @@ class BulkSubmission(NamedTuple):
     run_at: datetime | None = None
     delay: timedelta | None = None
     concurrency_key: str | None = None
+    batch: int | None = None
+    expires: timedelta | None = None
+    tags: Sequence[str] | None = None
+    timeout: timedelta | None = None
+    retries: int | None = None
+    stalls_after: timedelta | None = None
+    submitter: str | None = None
 
+
+class OpenBatch(NamedTuple):
+    """A new batch. A callback is JSON: job, args, priority."""
+
+    name: str
+    on_success: str | None = None
+    on_complete: str | None = None
+    on_failure: str | None = None
+    parent: int | None = None
+    created_by: str | None = None
+
+
+class CloseBatch(NamedTuple):
+    batch: int
+
+
+class FlowSubmission(NamedTuple):
+    """Tasks that run after each other. `steps` is JSON: see `flow`."""
+
+    steps: str
+
+
+Request = Submission | BulkSubmission | OpenBatch | CloseBatch | FlowSubmission
+
+
+def flow(steps: Iterable[tuple[Submission, Sequence[int]]]) -> FlowSubmission:
+    """Each task with the places, from 0, of those before it that it runs after."""
+    return FlowSubmission(msgspec.json.encode([_step(task, places) for task, places in steps]).decode())
+
+
+def _step(task: Submission, places: Sequence[int]) -> dict[str, Any]:
+    given = {name: value for name, value in task._asdict().items() if value is not None}
+    for name in given.keys() & set(_INTERVALS):
+        given[name] = given[name].total_seconds()
+    return {**given, "args": msgspec.Raw(task.args.encode()), "steps": places}
+
+
+# Places in a submission, which is looked at for each task that is submitted.
+_WHEN = slice(Submission._fields.index("run_at"), Submission._fields.index("key_ttl"))
+_AFTER, _BATCH, _EXPIRES = (Submission._fields.index(name) for name in ("after", "batch", "expires"))
+_NOT_GIVEN, _ALONE = (None,) * 3, (None,) * (_BATCH - _AFTER)
+_NO_MORE = (None,) * (len(Submission._fields) - _AFTER)
+_NO_OPTIONS = (None,) * (len(Submission._fields) - _EXPIRES - 1)
 
 _ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{number} as {type})"
-_TYPES = {"run_at": "timestamptz", "delay": "interval", "key_ttl": "interval", "after": "bigint[]"}  # others are text
+_INTERVALS = ("delay", "key_ttl", "expires", "timeout", "stalls_after")
+_TYPES = {  # others are text
+    **dict.fromkeys(_INTERVALS, "interval"),
+    "run_at": "timestamptz",
+    "after": "bigint[]",
+    "tags": "text[]",
+    **dict.fromkeys(("batch", "parent"), "bigint"),
+    **dict.fromkeys(("on_success", "on_complete", "on_failure", "steps"), "jsonb"),
+    "retries": "integer",
+}
+_FUNCTIONS: dict[type[Request], str] = {
+    Submission: "enqueue",
+    BulkSubmission: "enqueue_many",
+    OpenBatch: "open_batch",
+    CloseBatch: "close_batch",
+    FlowSubmission: "enqueue_flow",
+}
 
 
-def _call(kind: type[Submission | BulkSubmission], style: str) -> str:
+def _call(kind: type[Request], style: str) -> str:
     """SQL with a parameter for each field, which has the name of the function's own."""
-    function, args = ("enqueue", "jsonb") if kind is Submission else ("enqueue_many", "jsonb[]")
-    types = {**_TYPES, "args": args}
+    types = {**_TYPES, "args": "jsonb[]" if kind is BulkSubmission else "jsonb"}
     given = ", ".join(
         f"{name} => " + style.format(number=number, type=types.get(name, "text"))
         for number, name in enumerate(kind._fields, 1)
     )
-    return f"select mainspring.{function}({given})"
+    return f"select mainspring.{_FUNCTIONS[kind]}({given})"
 
 
 _PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"
-_SQL = {kind: _call(kind, _ASYNCPG) for kind in (Submission, BulkSubmission)}
+_SQL = {kind: _call(kind, _ASYNCPG) for kind in _FUNCTIONS}
 
 
-async def submit(conn: Any, submission: Submission | BulkSubmission) -> Any:
-    """Insert within the caller's transaction; returns the id, or the list of ids."""
+async def submit(conn: Any, submission: Request) -> Any:
+    """Insert within the caller's transaction; returns the id, or the list of ids; whether a batch was open."""
     with translating(_our_error):
         match _driver(conn):
             case "asyncpg" if isinstance(submission, Submission) and submission.is_plain:
@@ -110,9 +200,9 @@ async def submit_new(conn: Connection, submission: Submission) -> tuple[int, boo
 
 _EACH = """
     select mainspring.enqueue_each($1::text[], $2::jsonb[], $3::text[], $4::timestamptz[], $5::interval[], $6::text[],
-                                   $7::interval[], marks_existing => $8)
+                                   $7::interval[], marks_existing => $8, expires => $9::interval[],
+                                   options => $10::jsonb[], batches => $11::bigint[])
 """.strip()
-_SHARED = Submission._fields.index("after")  # the fields before it, in their order
 
 
 async def submit_each(conn: Connection, submissions: Sequence[Submission]) -> list[int | None]:
@@ -135,11 +225,13 @@ async def submit_each_new(conn: Connection, submissions: Sequence[Submission]) -
 async def _submit_each(
     conn: Connection, submissions: Sequence[Submission], *, marks_existing: bool
 ) -> list[int | None]:
-    columns = list(zip(*submissions, strict=True))[:_SHARED]
-    given = [column if any(value is not None for value in column) else None for column in columns]
+    columns = list(zip(*submissions, strict=True))[: _EXPIRES + 1]
+    columns.append(tuple(each.options for each in submissions))
+    *given, batches, expires, options = [None if column.count(None) == len(column) else column for column in columns]
+    given = given[:_AFTER]
     with suppress(Refused), _refusing():
         async with conn.transaction() if conn.is_in_transaction() else nullcontext():  # what was done before stays
-            ids: list[int | None] = await conn.fetchval(_EACH, *given, marks_existing)
+            ids: list[int | None] = await conn.fetchval(_EACH, *given, marks_existing, expires, options, batches)
         return ids
     return [None] * len(submissions)
 
@@ -212,6 +304,8 @@ _ACCEPT = f"""
     returning id
 """
 _ANSWERED = "select tasks from mainspring.submission where id = $1"
+# Through a server a handler adds to the batch of its own task only.
+_IS_ITS_BATCH = "select exists (select from mainspring.task where id = $1 and batch_id = $2)"
 _HOLDS = f"""
     select exists (select from mainspring.task where id = $1 and token = $2 and session = $3 and {IS_ACTIVE})
 """
@@ -222,7 +316,8 @@ async def submit_for_attempt(
 ) -> list[int]:
     """Submit for a handler that `session` runs; returns the ids. A repeated request returns the ids of the first time.
 
-    StaleAttempt if the session does not hold the attempt, AccessDenied if the job is of another application.
+    StaleAttempt if the session does not hold the attempt, AccessDenied if the job is of another application, or the
+    batch is not that of its task.
     """
     async with conn.transaction():
         accepted = await conn.fetchval(_ACCEPT, request, attempt.task, attempt.token, session, submission.job)
@@ -236,13 +331,19 @@ async def submit_for_attempt(
                 f"a handler on an agent submits jobs of its own application; {submission.job!r} is of another one",
                 field="job",
             )
+        if submission.batch is not None and not await conn.fetchval(_IS_ITS_BATCH, attempt.task, submission.batch):
+            raise AccessDenied(
+                f"a handler on an agent adds to the batch of its own task; task {attempt.task} is not in batch "
+                f"{submission.batch}",
+                field="batch",
+            )
         found = await submit(conn, submission)
         ids = found if isinstance(submission, BulkSubmission) else [found]
         await conn.execute("update mainspring.submission set tasks = $2 where id = $1", request, ids)
     return ids
 
 
-def submit_sync(conn: Any, submission: Submission | BulkSubmission) -> Any:
+def submit_sync(conn: Any, submission: Request) -> Any:
     """The same through a sync connection."""
     with translating(_our_error):
         match _driver(conn):
@@ -298,7 +399,7 @@ def _driver(conn: Any) -> str:
     )
 
 
-def _for_sqlalchemy(submission: Submission | BulkSubmission) -> tuple[Any, dict[str, Any]]:
+def _for_sqlalchemy(submission: Request) -> tuple[Any, dict[str, Any]]:
     from sqlalchemy import text
 
     return text(_call(type(submission), _SQLALCHEMY)), {

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mainspring.errors import Conflict, JobInUse, JobNotFound, NameTaken, ValidationError
-from mainspring.model.daemons.daemons import limits_of_a_daemon
+from mainspring.model.daemons.daemons import chunks_of_a_daemon, limits_of_a_daemon
 from mainspring.model.placement import placement
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Job
@@ -33,8 +33,13 @@ _POOLS = """
     on conflict (requirements) do nothing
 """
 
+# The pool of a job that is held is gated: see store/cluster/holds.py.
+_POOL = """
+    case when j.held is not null and not excluded.definition ? 'gate'
+         then mainspring.gate(j.namespace, j.name, excluded.pool, true) else excluded.pool end
+"""
 # An unchanged definition keeps its version: a restart of a hundred replicas changes nothing.
-_REGISTER = """
+_REGISTER = f"""
     with given as (
         select g.name, g.priority, g.definition::jsonb as definition,
                case when g.definition::jsonb ? 'gate' then mainspring.gate($1, g.name, pool.id) else pool.id end as pool
@@ -46,10 +51,10 @@ _REGISTER = """
         insert into mainspring.job as j (namespace, name, pool, priority, definition)
         select $1, name, pool, priority, definition from given
         on conflict (namespace, name) do update
-           set pool = excluded.pool, priority = excluded.priority, definition = excluded.definition,
+           set pool = {_POOL}, priority = excluded.priority, definition = excluded.definition,
                version = j.version + 1, updated_at = mainspring.now()
          where $6 and (j.definition, j.pool, j.priority)
-               is distinct from (excluded.definition, excluded.pool, excluded.priority)
+               is distinct from (excluded.definition, {_POOL}, excluded.priority)
         returning 1
     )
     select pg_notify('mainspring', 'job') from (select from changed limit 1) any_change
@@ -160,8 +165,10 @@ _DAEMONS = """
 
 async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
     limited = [name for name, definition in definitions.items() if definition.gate is not None]
-    for row in await conn.fetch(_DAEMONS, namespace, limited) if limited else ():
-        raise limits_of_a_daemon(row["name"])
+    chunked = [name for name, definition in definitions.items() if placement.requirements_of(definition).chunk > 1]
+    for names, refusal in ((limited, limits_of_a_daemon), (chunked, chunks_of_a_daemon)):
+        for row in await conn.fetch(_DAEMONS, namespace, names) if names else ():
+            raise refusal(row["name"])
 
 
 async def create(
@@ -193,7 +200,7 @@ async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
 
 
 _GATES = """
-    select gate.id, gate.target, j.id as job
+    select gate.id, gate.target, j.id as job, gate.requirements->'@gate'->>2 is not null as is_of_hold
       from mainspring.pool gate
       left join mainspring.job j on j.namespace = gate.requirements->'@gate'->>0
                                 and j.name = gate.requirements->'@gate'->>1 and j.pool in (gate.id, gate.target)
@@ -205,6 +212,7 @@ class Gate(NamedTuple):
     id: int
     target: int  # the pool that its tasks move to
     job: int | None  # whose new tasks may wait there; None: they wait elsewhere by now
+    is_of_hold: bool  # a job without limits, which was held
 
 
 async def pools(conn: Connection) -> dict[int, Requirements]:
@@ -215,6 +223,12 @@ async def pools(conn: Connection) -> dict[int, Requirements]:
 
 async def gates(conn: Connection) -> list[Gate]:
     return [Gate(*row) for row in await conn.fetch(_GATES)]
+
+
+async def names(conn: Connection, ids: Sequence[int]) -> dict[int, str]:
+    """Names of jobs by id."""
+    rows = await conn.fetch("select id, name from mainspring.job where id = any ($1::integer[])", ids)
+    return {row["id"]: row["name"] for row in rows}
 
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:

@@ -84,15 +84,22 @@ class Held(NamedTuple):
     started_at: float
     given_back: bool  # its agent has opened another session, without this attempt among what it holds
     daemon: bool  # a replica: it starts again in any case
+    retries: int | None  # of the task itself, if it has any
+    timeout: float | None  # likewise
 
+
+# It was to be skipped (store/tasks/control.py), and its agent is gone: it may have started, so it is not skipped.
+_IS_SKIPPED = f"(t.cancel_mode = {CancelMode.RECALL:d} and coalesce(t.options ? 'skip', false))"
 
 _COLUMNS = f"""
     t.id, t.token, t.session, t.job_id, t.attempt, t.crashes, t.state = {RUNNING:d} as running,
-    (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in {RUNS_AGAIN}) as cancelled,
-    (t.cancel_at is not null and t.cancel_mode = {CancelMode.RECALL:d} and t.state = {ASSIGNED:d}) as recalled,
+    (t.cancel_at is not null and (coalesce(t.cancel_mode, 0) not in {RUNS_AGAIN} or {_IS_SKIPPED})) as cancelled,
+    (t.cancel_at is not null and t.cancel_mode = {CancelMode.RECALL:d} and t.state = {ASSIGNED:d}
+     and not {_IS_SKIPPED}) as recalled,
     coalesce(date_part('epoch', t.started_at), 0) as started_at,
     exists (select from mainspring.agent a where a.session = t.session and a.successor is not null) as given_back,
-    t.{IS_DAEMON} as daemon
+    t.{IS_DAEMON} as daemon, (t.options->>'retries')::integer as retries,
+    (t.options->>'timeout')::float8 as timeout
 """
 
 _HELD = f"""
@@ -129,7 +136,7 @@ _RECALLED = f"""
      cross join lateral unnest(c.tasks) as claimed(id)
       join mainspring.task t on t.id = any (array[claimed.id])
      where c.session = $1 and t.session = $1 and t.state = {ASSIGNED:d} and t.cancel_mode = {CancelMode.RECALL:d}
-       and t.cancel_at is not null
+       and t.cancel_at is not null and not {_IS_SKIPPED}
      limit $2
 """
 
@@ -169,7 +176,8 @@ async def living(conn: Connection, after: int, limit: int) -> list[int]:
 # An attempt runs by the definition that it was armed with. If it started before its job changed, or so soon after that
 # it may have been armed before, its timeout is not known here: it is left to its agent.
 _OVERDUE = f"""
-    with given as (select * from unnest($2::integer[], $3::integer[], $4::float8[]) as given(job_id, version, most))
+    with given as (select * from unnest($2::integer[], $3::integer[], $4::float8[], $5::float8[])
+                                as given(job_id, version, timeout, rest))
     select {_COLUMNS}
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
@@ -179,10 +187,11 @@ _OVERDUE = f"""
      where c.session = any ($1::bigint[]) and t.session = c.session and t.state = {RUNNING:d}
        and t.{IS_NOT_DAEMON}                                     -- a daemon has no deadline
        and t.paused_at is null                                  -- a pause stops the time to its deadline
-       and t.started_at + coalesce(t.paused_for, interval '0') + make_interval(secs => given.most) < mainspring.now()
-       and (j.version = 1 or t.started_at > j.updated_at + make_interval(secs => $5))
-       and t.started_at >= to_timestamp($6)
-     limit $7
+       and t.started_at + coalesce(t.paused_for, interval '0') + make_interval(
+               secs => coalesce((t.options->>'timeout')::float8, given.timeout) + given.rest) < mainspring.now()
+       and (j.version = 1 or t.started_at > j.updated_at + make_interval(secs => $6))
+       and t.started_at >= to_timestamp($7)
+     limit $8
        for update of t skip locked
 """
 
@@ -192,7 +201,8 @@ class Deadline(NamedTuple):
 
     job: int
     version: int
-    most: float
+    timeout: float  # of an attempt that has none of its own
+    rest: float  # beyond its timeout
 
 
 async def overdue(
@@ -208,8 +218,8 @@ async def overdue(
 
     Only those that started `since` then: how long an attempt runs that began before a clock jump is not known here.
     """
-    jobs, versions, most = zip(*deadlines, strict=True)
-    return _each_once(await conn.fetch(_OVERDUE, sessions, jobs, versions, most, settled, since, limit))
+    jobs, versions, timeouts, rests = zip(*deadlines, strict=True)
+    return _each_once(await conn.fetch(_OVERDUE, sessions, jobs, versions, timeouts, rests, settled, since, limit))
 
 
 def _each_once(rows: Sequence[Any]) -> list[Held]:

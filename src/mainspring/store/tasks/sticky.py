@@ -14,6 +14,7 @@ from uuid import UUID
 
 from mainspring.model.tasks.claim_floors import Floor
 from mainspring.model.tasks.states import PENDING
+from mainspring.store.cluster.holds import ON_HOLD, is_not_held, most
 from mainspring.store.cluster.segments import holds, owned_or_shared
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import BATCH_TOKENS, LEVELS, NOTED, TAKE, Claim, as_claim
@@ -31,7 +32,7 @@ class Contest(NamedTuple):
 # stay unlocked. No session takes more than it has room for; what it leaves, the next claim finds. A task without the
 # argument is hashed by its id.
 _CLAIM = f"""
-    with {owned_or_shared(server="$12", pool="$1")}, due as materialized (
+    with {owned_or_shared(server="$12", pool="$1")}, {ON_HOLD}, due as materialized (
         select found.ctid as place, found.id, found.session, found.room, row_number() over () as number
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
@@ -49,10 +50,10 @@ _CLAIM = f"""
               where t.pool = $1 and t.priority = level.priority
                 and (t.run_at, t.id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and t.run_at <= (select mainspring.now()) + make_interval(secs => $5)
-                and t.state = {PENDING:d} and {holds("t.id % 100")}
+                and t.state = {PENDING:d} and {holds("t.id % 100")} and {is_not_held("t.")}
                 and winner.session is not null
               order by t.run_at, t.id
-              limit $6
+              limit {most("$6")}
                 for no key update of t skip locked
          ) found
          limit $6
@@ -67,7 +68,15 @@ _CLAIM = f"""
 
 
 async def claim(
-    conn: Connection, server: UUID, pool: int, contest: Contest, limit: int, floors: Sequence[Floor], *, ahead: float
+    conn: Connection,
+    server: UUID,
+    pool: int,
+    contest: Contest,
+    limit: int,
+    floors: Sequence[Floor],
+    *,
+    ahead: float,
+    levels: Sequence[int] = LEVELS,
 ) -> Claim:
     """Give up to `limit` tasks of `pool`, due within `ahead` seconds, to the agents of this server that win them."""
     assert limit <= BATCH_TOKENS
@@ -76,7 +85,7 @@ async def claim(
         await conn.fetch(
             _CLAIM,
             pool,
-            LEVELS,
+            levels,
             [at for at, _ in floors],
             [id for _, id in floors],
             ahead,

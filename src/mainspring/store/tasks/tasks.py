@@ -6,14 +6,13 @@ Writes  blocked, pending → cancelled; terminal states → pending, by a person
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import (
-    BLOCKED,
     CANCEL,
     IS_ACTIVE,
     IS_WAITING,
@@ -22,9 +21,11 @@ from mainspring.model.tasks.states import (
     CancelMode,
     TaskState,
 )
+from mainspring.store.flows import parents
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import readable, views
+from mainspring.store.postgres.rows import fetched, readable, views
+from mainspring.store.search import recent
 from mainspring.store.search.task_views import (
     FINISHED,
     LIVE,
@@ -33,89 +34,90 @@ from mainspring.store.search.task_views import (
     TaskView,
     labelled,
     named,
-    task_views,
-    waiting_for,
+    task_view,
 )
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
-_TASK = named(f"""
-    select {LIVE} from mainspring.task t where t.id = $1
-    union all
-    select {FINISHED} from mainspring.task_history t where t.id = $1
-""")
+LAST_TOKEN = 2**63 - 1
+
+_PARENTS = "array(select d.parent from mainspring.dependency d where d.child = $1 order by d.parent) as waiting_for"
+
+
+def by_id(columns: str = "", also: str = "", bound: str = "") -> str:
+    """The task $1, with `columns` of its row and `also` others; `bound` leaves out some of the history."""
+    found = f"""
+        select {LIVE} {columns} from mainspring.task t where t.id = $1
+        union all
+        select {FINISHED} {columns} from mainspring.task_history t where t.id = $1 {bound}
+         limit 1
+    """
+    return named(found, f"{_PARENTS} {also}")
+
+
+_TASK, _RECENT_TASK = by_id(), by_id(bound="and t.recorded_at >= $2")
 
 
 async def get(conn: Connection, task: int) -> TaskView:
-    rows = await readable(conn, _TASK, task)
+    rows = await fetched(conn, _RECENT_TASK, task, recent.since()) or await fetched(conn, _TASK, task)
     if not rows:
-        raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
-    return task_views(rows[:1], await waiting_for(conn, [task]))[0]
+        raise no_task(task)
+    return await task_view(rows[0], rows[0]["waiting_for"])
 
 
-_WITH_TOKEN = named(f"""
-    select {LIVE}, t.token from mainspring.task t where t.id = $1
-    union all
-    select {FINISHED}, t.token from mainspring.task_history t where t.id = $1
-""")
-# All that is told of most tasks, in one round trip. `has_earlier`: it has attempts beside the one in its own row.
-_WHOLE = f"""
-    select shown.*, held.name as held_by, held.server as server_id, s.name as server,
-           array(select d.parent from mainspring.dependency d where d.child = $1 order by d.parent) as waiting_for,
-           exists (select from mainspring.attempt e where e.task_id = $1) as has_earlier,
-           exists (select from mainspring.task c where c.parent_id = $1)
-               or exists (select from mainspring.task_history c where c.parent_id = $1) as has_children
-      from ({_WITH_TOKEN}) shown
-      left join mainspring.agent held using (session)
-      left join mainspring.server s on s.id = held.server
-"""
+def no_task(task: int) -> TaskNotFound:
+    return TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
 
 
-class Whole(NamedTuple):
-    """A task with its attempts, and whether it has children, as a broadcast."""
-
-    task: TaskView
-    attempts: list[AttemptView]
-    has_children: bool
-
-
-async def whole(conn: Connection, task: int) -> Whole:
-    rows = await readable(conn, _WHOLE, task)
-    if not rows:
-        raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
-    row = rows[0]
-    [view] = task_views([row], {task: row["waiting_for"]})
-    if row["has_earlier"]:
-        found = await attempts(conn, task)
-    elif row["token"] is None or row["session"] is None or row["state"] in (PENDING, BLOCKED):
-        found = []
-    else:
-        found = views(AttemptView, [{**labelled(row), "number": row["attempt"], "agent": row["held_by"]}])
-    return Whole(view, found, row["has_children"])
-
-
+_COLUMNS = "token, state, session, started_at, {}, run_at, error_code, error, exit_code, armed_ahead"
 _ATTEMPTS = f"""
     select found.*, a.name as agent, a.server as server_id, s.name as server
-      from (select number, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code,
-                   armed_ahead
-              from mainspring.attempt where task_id = $1
+      from ((select number, {_COLUMNS.format("finished_at")} from mainspring.attempt
+              where task_id = $1 and token < $2 and ($3::bigint[] is null or token = any ($3))
+              order by token desc limit $4)
             union all
-            select attempt, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code,
-                   armed_ahead
-              from mainspring.task_history
-             where id = $1 and token is not null and session is not null    -- a broadcast itself has no attempts
+            select attempt, {_COLUMNS.format("finished_at")} from mainspring.task_history
+             where id = $1 and token < $2 and session is not null           -- a broadcast itself has no attempts
             union all
             select attempt, token, state, session, started_at, null, run_at, null, null, null, null
-              from mainspring.task where id = $1 and {IS_ACTIVE} and session is not null) found
+              from mainspring.task where id = $1 and token < $2 and {IS_ACTIVE} and session is not null) found
       left join mainspring.agent a using (session)
       left join mainspring.server s on s.id = a.server
-     order by found.token
+     where $3::bigint[] is null or found.token = any ($3)
+     order by found.token desc limit $4
 """
 
 
-async def attempts(conn: Connection, task: int) -> list[AttemptView]:
-    """All attempts of a task in order: earlier ones, the one that ended it, the one that runs."""
-    return views(AttemptView, map(labelled, await readable(conn, _ATTEMPTS, task)))
+async def attempts(
+    conn: Connection,
+    task: int,
+    *,
+    tokens: Sequence[int] | None = None,
+    before: int = LAST_TOKEN,
+    limit: int | None = None,
+) -> list[AttemptView]:
+    """The attempts of a task in order, all, these, or the last ones before a token: earlier ones, the one that ended
+    it, the one that runs."""
+    rows = await readable(conn, _ATTEMPTS, task, before, tokens, limit)
+    return views(AttemptView, map(labelled, reversed(rows)))
+
+
+_TOKEN = f"""
+    select token from (
+        select token, number from mainspring.attempt where task_id = $1
+        union all
+        select token, attempt from mainspring.task_history where id = $1 and session is not null
+        union all
+        select token, attempt from mainspring.task where id = $1 and {IS_ACTIVE} and session is not null) found
+     where number = $2::bigint and token is not null
+     order by token desc limit 1
+"""
+
+
+async def token_of(conn: Connection, task: int, number: int) -> int | None:
+    """The token of the last attempt with this number; None if there was none."""
+    token: int | None = await conn.fetchval(_TOKEN, task, number)
+    return token
 
 
 # SKIP LOCKED: a statement for many never waits for one that is being claimed, started or ended, in whatever order.
@@ -141,11 +143,11 @@ def _cancel_held(which: str) -> str:
     """)
 
 
-_FREE = """
+FREE = """
     t.id in (select l.id from mainspring.task l where l.id = any($1::bigint[]) order by l.id for update skip locked)
 """
 _CANCEL_WAITING, _CANCEL_HELD = _cancel_waiting("t.id = $1"), _cancel_held("t.id = $1")
-_CANCEL_WAITING_ONES, _CANCEL_HELD_ONES = _cancel_waiting(_FREE), _cancel_held(_FREE)
+_CANCEL_WAITING_ONES, _CANCEL_HELD_ONES = _cancel_waiting(FREE), _cancel_held(FREE)
 
 
 async def cancel(conn: Connection, task: int, *, kill: bool = False) -> TaskState:
@@ -215,17 +217,28 @@ _RUN_AGAIN = f"""
     ), made as (
         insert into mainspring.task
             (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
-             schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by)
+             schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by,
+             batch_id, options, is_bounded)
         select removed.id, mainspring.now(), removed.created_at, job_id,
                case when parent_id is not null then {blocked("removed.pool")}
-                    when j.definition ? 'gate' then j.pool                      -- its job may have got limits since
+                    when j.definition ? 'gate' or j.held is not null then j.pool  -- it may have got limits since
                     else removed.pool end,
                {PENDING:d}, removed.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin,
-               parent_id, target, case when key_given then concurrency_key end, key_given, removed.submitted_by
+               parent_id, target, case when key_given then concurrency_key end, key_given, removed.submitted_by,
+               removed.batch_id, removed.options, case when j.max_queued is not null then true end
           from removed left join mainspring.job j on j.id = removed.job_id
-        returning id, pool, priority, run_at
+        returning id, pool, priority, run_at, job_id, is_bounded
+    ), uncounted_ends as (
+        insert into mainspring.batch_change (batch_id, outcome, count)
+        select batch_id, state, -count(*) from removed where batch_id is not null group by 1, 2
+    ), uncounted as (                               -- their numbers are not new: see mainspring.queue_bound
+        delete from mainspring.queue_bound b
+         where exists (select from made) and b.job_id in (select 0 union select job_id from made where is_bounded)
     )
-    select id, ({hints.due("made")}) as hints from made
+    select id, ({hints.due("made")}) as hints,
+           (select mainspring.reopen_batches(array_agg(distinct batch_id)) from removed where batch_id is not null)
+               as reopened
+      from made
 """
 
 
@@ -235,6 +248,20 @@ async def run_again(conn: Connection, task: int) -> None:
         if not await run_each_again(conn, [task]):
             view = await get(conn, task)
             raise refused(view, f"is {view.state}; only one that ended without success can be retried", RETRIED)
+
+
+async def run_again_with_children(conn: Connection, task: int, reaches: Callable[[str], bool]) -> list[int]:
+    """The same with all that ended unrun because of it, which waits for it again; returns those.
+
+    Of the jobs that the caller reaches. ValidationError if they are too many.
+    """
+    async with conn.transaction():
+        await run_again(conn, task)
+        children = await parents.ended_because_of(conn, task, reaches)
+        revived = sorted(await run_each_again(conn, children)) if children else []
+        if revived:
+            await parents.block_again(conn, revived)
+    return revived
 
 
 async def run_each_again(conn: Connection, tasks: Sequence[int]) -> set[int]:
@@ -303,14 +330,26 @@ _OUTPUT = """
     select distinct on (token, number) token, number, stream, at, data from mainspring.output
      where task_id = $1 and (token, number) > ($2, $3) and token <= $4 order by token, number limit $5
 """
-_LAST_TOKEN = 2**63 - 1
 
 
 async def output(
-    conn: Connection, task: int, *, after: tuple[int, int] = (0, 0), upto: int = _LAST_TOKEN, limit: int = 200
+    conn: Connection, task: int, *, after: tuple[int, int] = (0, 0), upto: int = LAST_TOKEN, limit: int = 200
 ) -> list[Piece]:
     """Output of the attempts up to the token `upto` in order, from behind the piece `after` = (token, number)."""
     return [Piece(*row) for row in await conn.fetch(_OUTPUT, task, *after, upto, limit)]
+
+
+_OUTPUT_BEFORE = """
+    select distinct on (token, number) token, number, stream, at, data from mainspring.output
+     where task_id = $1 and (token, number) < ($2, $3) and token >= $4 order by token desc, number desc limit $5
+"""
+
+
+async def output_before(
+    conn: Connection, task: int, before: tuple[int, int], *, since: int = 0, limit: int = 200
+) -> list[Piece]:
+    """The last pieces before the piece `before` of the attempts from the token `since` on, the last of them first."""
+    return [Piece(*row) for row in await conn.fetch(_OUTPUT_BEFORE, task, *before, since, limit)]
 
 
 # From the end, as far as the bytes that are wanted go.
@@ -330,7 +369,7 @@ class Start(NamedTuple):
     skip: int  # bytes of the first piece
 
 
-async def tail(conn: Connection, task: int, size: int, *, after: int = 0, upto: int = _LAST_TOKEN) -> Start:
+async def tail(conn: Connection, task: int, size: int, *, after: int = 0, upto: int = LAST_TOKEN) -> Start:
     """Where the last `size` bytes begin, of attempts behind the token `after`; at most 2,000 pieces before the end."""
     first = Start((after, 0), 0)
     for row in await conn.fetch(_TAIL, task, after, upto):

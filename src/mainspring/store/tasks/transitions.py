@@ -65,13 +65,14 @@ _ENDED_BUT_FOR = f"""
            and (t.{IS_NOT_DAEMON} or given.state = {TaskState.CANCELLED:d} and t.cancel_at is not null
                                     and t.cancel_mode is distinct from {CancelMode.RESTART:d})
            {{only}}
-        returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
+        -- The batch comes early: `counted` reads it of every row, and the columns before it.
+        returning t.id, t.batch_id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
                   t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
                   coalesce(given.state, {TaskState.SUCCEEDED:d}) as state, t.priority, t.attempt, t.crashes, t.args,
                   t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, given.exit_code,
                   given.armed_ahead, t.key, t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target,
-                  t.concurrency_key, t.key_given, t.submitted_by{{also}}
+                  t.concurrency_key, t.key_given, t.submitted_by, t.options{{also}}
     )
 """
 _INTO_HISTORY_BUT_FOR = """
@@ -79,25 +80,39 @@ _INTO_HISTORY_BUT_FOR = """
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, exit_code,
          armed_ahead, key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given,
-         submitted_by, result_due)
+         submitted_by, batch_id, options, result_due)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, exit_code,
            armed_ahead, key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given,
-           submitted_by, {result_due}
+           submitted_by, batch_id, options, {result_due}
       from ended
 """
+
+
+def counted(source: str, outcome: object = "state") -> str:
+    """SQL that adds the deleted rows of `source` to the counts of their batches (0001_schema.sql, 15)."""
+    return f"""
+        counted_ends as (
+            insert into mainspring.batch_change (batch_id, outcome, count)
+            select batch_id, {outcome}, count(*) from {source} where batch_id is not null group by 1, 2
+            returning pg_notify('{hints.CHANNEL}', 'batch')
+        )
+    """
+
+
 _PROBED = "t.id = any (array[given.id])"
 _INTO_HISTORY = _INTO_HISTORY_BUT_FOR.format(result_due="false")
 _ENDED = _ENDED_BUT_FOR.format(is_given=_PROBED, also="", only="")
 _ENDED_MANY = _ENDED_BUT_FOR.format(is_given="t.id = any ($1::bigint[]) and t.id = given.id", also="", only="")
-_FINISH = f"with {_ENDED} {_INTO_HISTORY}"
-_FINISH_MANY = f"with {_ENDED_MANY} {_INTO_HISTORY}"
-_COMPLETE = f"with {_ENDED} {_INTO_HISTORY_BUT_FOR.format(result_due='true')}"
+_COUNTED = counted("ended")
+_FINISH = f"with {_ENDED}, {_COUNTED} {_INTO_HISTORY}"
+_FINISH_MANY = f"with {_ENDED_MANY}, {_COUNTED} {_INTO_HISTORY}"
+_COMPLETE = f"with {_ENDED}, {_COUNTED} {_INTO_HISTORY_BUT_FOR.format(result_due='true')}"
 
 
 def ending(also: str, only: str) -> str:
     """The same as CTEs, for a larger statement: `ended` has these columns too. $1 to $10 are those of `finished`."""
-    return f"{_ENDED_BUT_FOR.format(is_given=_PROBED, also=also, only=only)}, recorded as ({_INTO_HISTORY})"
+    return f"{_ENDED_BUT_FOR.format(is_given=_PROBED, also=also, only=only)}, {_COUNTED}, recorded as ({_INTO_HISTORY})"
 
 
 async def finish(conn: Connection, endings: list[Ending]) -> list[Ending]:
@@ -170,38 +185,40 @@ _HURRY = """
 _RESTORE = "select set_config('search_path', $1, true)"
 
 
-async def complete(conn: Connection, ending: Ending) -> bool:
-    """running → succeeded in the handler's own transaction, which must end soon. False: the attempt is stale.
+async def complete(conn: Connection, endings: list[Ending]) -> list[Ending]:
+    """running → succeeded in the handler's own transaction, which must end soon. Returns those that were not stale.
 
     The result is due until the handler has returned and `add_results` has recorded it.
     A process that hangs before its commit would keep the row locked, and with it the task and its slots.
     """
     search_path = await conn.fetchval(_HURRY, SEARCH_PATH, f"{COMMIT_WITHIN * 1000:.0f}")
-    is_ours = await _finish(conn, _COMPLETE, [ending]) != []
+    completed = await _finish(conn, _COMPLETE, endings)
     await conn.execute(_RESTORE, search_path)
-    return is_ours
+    return completed
 
 
-def into_history(source: str, move: Move, code: str, error: str) -> str:
+def into_history(source: str, move: Move | str, code: str, error: str) -> str:
     """SQL that inserts the deleted rows of `source` into the history, for a task whose end is not an attempt's.
 
-    `error` is an SQL expression over a row of `source`.
+    `error` is an SQL expression over a row of `source`; so is `move`, where the state differs by row.
     """
+    state = move if isinstance(move, str) else f"{move.target:d}"
     return f"""
         insert into mainspring.task_history
             (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
              args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope, origin, parent_id,
-             target, concurrency_key, key_given, submitted_by)
+             target, concurrency_key, key_given, submitted_by, batch_id, options)
         select id, run_at, created_at, (select mainspring.now()), (select mainspring.now()), job_id,
-               coalesce(gate, {unblocked("pool")}), {move.target:d}, priority, attempt, crashes, args, checkpoint,
+               coalesce(gate, {unblocked("pool")}), {state}, priority, attempt, crashes, args, checkpoint,
                progress, '{code}', {error}, key, schedule_id, plan_time, scope, origin, parent_id, target,
-               concurrency_key, key_given, submitted_by
+               concurrency_key, key_given, submitted_by, batch_id, options
           from {source}
     """
 
 
 def noted(source: str, outcome: object) -> str:
-    """SQL that notes the deleted rows of `source` for the figures: no recorder counts what no attempt has ended.
+    """SQL that notes the deleted rows of `source` for the figures and for their batches: no recorder counts what no
+    attempt has ended.
 
     `outcome` is a final state, or an SQL expression over a row of `source`. store/figures/rollups.py takes the notes.
     """
@@ -209,7 +226,7 @@ def noted(source: str, outcome: object) -> str:
         noted_ends as (
             insert into mainspring.figure_note (job_id, outcome, count)
             select job_id, {outcome}, count(*) from {source} group by 1, 2
-        )
+        ), {counted(source, outcome)}
     """
 
 
@@ -251,7 +268,8 @@ _RETRY = f"""
                run_at = greatest(t.run_at, (select mainspring.now()) + make_interval(secs => was.delay)),
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
                cancel_mode = null, paused_at = null, paused_for = null,
-               pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null
+               pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null,
+               expires_at = case when was.started is null then t.expires_at end  -- it is for the first start
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.{RETRY.leaves}
            and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})       -- a cancelled task does not run again
@@ -284,15 +302,16 @@ def attempt_columns(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
 
 
 _BELONGS = """
-    select t.id, t.token, t.job_id, t.attempt from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+    select t.id, t.token, t.job_id, t.attempt, (t.options->>'retries')::integer
+      from unnest($1::bigint[], $2::bigint[]) as given(id, token)
       join mainspring.task t on t.id = any (array[given.id]) and t.token = given.token
 """
 
 
-async def belongs(conn: Connection, endings: Sequence[Ending]) -> dict[tuple[int, int], tuple[int, int]]:
-    """The job and the number of these attempts by task and token, as the tasks have them; without stale ones."""
+async def belongs(conn: Connection, endings: Sequence[Ending]) -> dict[tuple[int, int], tuple[int, int, int | None]]:
+    """The job, the number and the task's own retries of these attempts, by task and token; without stale ones."""
     rows = await conn.fetch(_BELONGS, [e.task for e in endings], [e.token for e in endings])
-    return {(task, token): (job, number) for task, token, job, number in rows}
+    return {(task, token): (job, number, retries) for task, token, job, number, retries in rows}
 
 
 async def retry(conn: Connection, attempts: Sequence[Again]) -> list[Ending]:

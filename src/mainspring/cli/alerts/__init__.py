@@ -1,0 +1,1 @@
+"""`mainspring alert` and `mainspring channel`."""

@@ -1,0 +1,1 @@
+"""What a single task may have of its own, and the rules that set priorities. Uses words/."""

@@ -1,0 +1,1 @@
+"""What people write to say when: cron expressions and phrases. Uses words/."""

@@ -1,0 +1,1 @@
+"""Alerts: what people and programs ask for about them, and the function of each kind of rule."""

@@ -1,0 +1,93 @@
+"""Alerts: what rules have found, and the messages about it.
+
+Next: store/alerts/alerts.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from mainspring.errors import NotFound
+from mainspring.model.access.actors import Actor
+from mainspring.model.alerts.rules import Severity
+from mainspring.model.words.globs import covering, like
+from mainspring.model.words.names import check_name
+from mainspring.operations import pages
+from mainspring.operations.pages import Page
+from mainspring.store.alerts import alerts, deliveries
+from mainspring.store.alerts.alerts import AlertView, Filter
+from mainspring.store.alerts.deliveries import DeliveryView
+from mainspring.store.postgres.connection import Connection
+
+State = Literal["pending", "firing", "resolved"]
+
+
+async def listing(
+    conn: Connection,
+    actor: Actor,
+    *,
+    state: Sequence[State] = (),
+    rule: Sequence[str] = (),
+    subject: Sequence[str] = (),
+    severity: Sequence[Severity] = (),
+    cursor: str | None = None,
+    limit: int = pages.LIMIT,
+) -> Page[AlertView]:
+    """Alerts, the newest first. Rules and subjects may have `*`, as `job:report*`."""
+    given = {"state": list(state), "rule": list(rule), "subject": list(subject), "severity": list(severity)}
+    filters = {"list": "alerts", **given}
+    chosen = Filter(
+        state=list(state) or None,
+        rule=like(rule, field="rule"),
+        subject=like(subject, field="subject"),
+        job=covering(actor.jobs),
+        severity=list(severity) or None,
+    )
+    found: list[AlertView] = []
+    before = pages.position(cursor, filters, int)
+    pages.check_limit(limit)
+    while len(found) <= limit:
+        some = await alerts.listing(conn, chosen, before=before, limit=limit + 1)
+        found += [one for one in some if one.job is None or actor.reaches(one.job)]
+        if len(some) <= limit:
+            break
+        before = some[-1].id
+    return pages.page(found, limit, filters, lambda one: one.id)
+
+
+async def show(conn: Connection, actor: Actor, id: int) -> AlertView:
+    """One alert, whatever its state."""
+    found = await alerts.find(conn, id)
+    if found is None or (found.job is not None and not actor.reaches(found.job)):
+        raise NotFound(f"no alert {id}; `mainspring alert list` shows those that there are", field="id")
+    return found
+
+
+async def list_deliveries(
+    conn: Connection,
+    actor: Actor,
+    *,
+    channel: str | None = None,
+    state: Sequence[deliveries.State] = (),
+    cursor: str | None = None,
+    limit: int = pages.LIMIT,
+) -> Page[DeliveryView]:
+    """Messages to channels, the newest first; without what they say."""
+    if channel is not None:
+        check_name(channel, field="channel")
+    filters = {"list": "deliveries", "channel": channel, "state": list(state)}
+    before = pages.position(cursor, filters, tuple[datetime, UUID])
+    limit = pages.check_limit(limit)
+    found = await deliveries.listing(conn, channel=channel, state=list(state) or None, before=before, limit=limit + 1)
+    return pages.page(found, limit, filters, lambda one: (one.created_at, one.id))
+
+
+async def show_delivery(conn: Connection, actor: Actor, id: UUID) -> DeliveryView:
+    """One message: whether the receiver has taken it."""
+    found = await deliveries.find(conn, id)
+    if found is None:
+        raise NotFound(f"no message {id}; old ones are deleted after a week", field="id")
+    return found

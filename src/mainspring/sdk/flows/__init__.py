@@ -1,0 +1,1 @@
+"""Tasks that belong together: batches, which are counted; chains and groups, which run after each other."""

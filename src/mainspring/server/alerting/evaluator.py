@@ -1,0 +1,205 @@
+"""Evaluator: the leader looks, rule by rule, for what is wrong or has happened, and notes what is to be told.
+
+A pass reads everything first. Then each rule with something to note has a transaction that holds its row, checks that
+nothing has changed since it was read, moves its alerts and writes the messages; so two leaders note and tell nothing
+twice. A rule that finds nothing costs its one query.
+Reads   operations.alerting.kinds   (what is found)
+Writes  store.alerts.rules, store.alerts.alerts
+Next:   server/alerting/teller.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from mainspring.errors import StoreUnavailable, ValidationError
+from mainspring.loops import Signal
+from mainspring.model.alerts.findings import Finding, Look
+from mainspring.model.alerts.kinds import KINDS
+from mainspring.model.alerts.rules import read_parameters
+from mainspring.model.words.globs import like
+from mainspring.operations.alerting.kinds import FIND
+from mainspring.server.alerting import teller
+from mainspring.store.alerts import alerts, rules
+from mainspring.store.alerts.rules import ActiveRule, Clock
+from mainspring.store.postgres.database import Connection, Database
+
+log = logging.getLogger("mainspring")
+
+EVALUATE_EVERY = 10.0  # seconds
+WITHIN = 2.0  # seconds for one statement of a kind
+LONGEST_LOOK = timedelta(minutes=10)  # at events; after a long pause there are several looks
+SHORTEST_LOOK = timedelta(seconds=1)
+LOOKS = 12  # at the events of one rule, in one pass
+BACK = timedelta(days=7)  # events that happened earlier are not looked for
+SUBJECTS = 500  # of one rule in one look; the others are taken together
+FIRST_LOOK = timedelta(hours=1)  # what a new condition takes for its last look
+NOTE_EVERY = timedelta(minutes=1)  # how far was looked is noted so often where nothing was found
+
+# A statement that takes too long fails its rule only.
+_TOO_LONG = (TimeoutError, asyncpg.QueryCanceledError)
+
+
+class Looked(NamedTuple):
+    """What a look at one rule has found."""
+
+    rule: ActiveRule
+    findings: list[Finding]
+    until: datetime | None  # of events
+
+    @property
+    def is_noteworthy(self) -> bool:
+        return bool(self.findings or self.rule.open or self.rule.is_untold)
+
+
+class Evaluator:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lengths: dict[str, timedelta] = {}  # of looks at events, by rule
+        self._seen: dict[str, tuple[int, datetime]] = {}  # by rule: its version, and up to where nothing has happened
+        self.wake = asyncio.Event()
+        self.on_told: Signal[[]] = Signal()
+
+    async def step(self) -> int:
+        """One pass over all rules."""
+        told = False
+        async with self._database.acquire() as conn:
+            active = await rules.enabled(conn)
+            clock = await rules.clock(conn)
+            looked = await self._look_at_all(conn, active, clock)
+            for one in looked:
+                if one.is_noteworthy:
+                    told |= await self._apply(conn, one, clock.now)
+            await self._note(conn, [one for one in looked if not one.is_noteworthy], clock.now)
+        if told:
+            self.on_told.send()
+        return 0
+
+    # ── look ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _look_at_all(self, conn: Connection, active: Sequence[ActiveRule], clock: Clock) -> list[Looked]:
+        """In one transaction, for its settings; after a rule that fails, another one for the rest."""
+        looked: list[Looked] = []
+        waiting = deque(rule for rule in active if rule.kind in KINDS and rule.kind in FIND)
+        while waiting:
+            try:
+                async with conn.transaction():
+                    # An index whatever the statistics say, and an end whatever there is.
+                    await conn.execute(
+                        f"set local statement_timeout = {WITHIN * 1000:.0f}; set local enable_seqscan = off"
+                    )
+                    while waiting:
+                        looked.append(await self._look(conn, waiting[0], clock))
+                        waiting.popleft()
+            except (StoreUnavailable, ValidationError, asyncpg.PostgresError) as error:
+                await self._failed(conn, waiting.popleft(), error)
+        return looked
+
+    async def _failed(self, conn: Connection, rule: ActiveRule, error: Exception) -> None:
+        cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
+        if isinstance(error, StoreUnavailable) and not isinstance(cause, _TOO_LONG):
+            raise error
+        problem = f"it takes longer than {WITHIN:g} s" if isinstance(cause, _TOO_LONG) else str(error)
+        self._lengths[rule.name] = max(self._lengths.get(rule.name, LONGEST_LOOK) / 2, SHORTEST_LOOK)
+        if rule.problem != problem:
+            log.warning("alert rule %s cannot be evaluated: %s", rule.name, problem)
+            await rules.failed(conn, rule.name, rule.version, problem)
+
+    async def _look(self, conn: Connection, rule: ActiveRule, clock: Clock) -> Looked:
+        parameters = read_parameters(rule.kind, rule.parameters or {})
+        names = like(rule.names, field="names")
+        if KINDS[rule.kind].is_event:
+            return await self._look_at_events(conn, rule, Look(names, parameters, clock.settled, clock.settled))
+        since = rule.evaluated_at or clock.now - FIRST_LOOK
+        found = await FIND[rule.kind](conn, Look(names, parameters, since, clock.now, rule.open))
+        of_each = {finding.subject: finding for finding in found.findings}  # an alert has one state
+        return Looked(rule, folded(list(of_each.values())), None)
+
+    async def _look_at_events(self, conn: Connection, rule: ActiveRule, wanted: Look[Any]) -> Looked:
+        """In looks of bounded length, so that a long pause makes no long statement."""
+        end = wanted.until
+        at = max(self._begin(rule, end), end - BACK)
+        found: dict[str, Finding] = {}
+        for _ in range(LOOKS):
+            if at >= end:
+                break
+            length = self._lengths.get(rule.name, LONGEST_LOOK)
+            look = wanted._replace(since=at, until=min(at + length, end))
+            findings, reached = await FIND[rule.kind](conn, look)
+            self._lengths[rule.name] = min(length * 2, LONGEST_LOOK)
+            for finding in findings:
+                found[finding.subject] = joined(found.get(finding.subject), finding)
+            if reached is not None and reached < look.until:
+                at = max(at, reached)
+                break
+            at = look.until
+        return Looked(rule, folded(list(found.values())), at)
+
+    def _begin(self, rule: ActiveRule, end: datetime) -> datetime:
+        """Where the last look ended; a new rule begins now. What lies ahead is from before the clock was set back."""
+        version, seen = self._seen.get(rule.name, (0, None))
+        known = (rule.looked_to, seen if version == rule.version else None)
+        return max((at for at in known if at is not None and at <= end), default=end)
+
+    # ── note ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _apply(self, conn: Connection, one: Looked, at: datetime) -> bool:
+        """Move the alerts of a rule and write what is to be told, unless another leader has. Whether it told."""
+        rule = one.rule
+        async with conn.transaction():
+            if not await rules.lock(conn, rule, at):
+                return False
+            await alerts.observe(conn, rule, KINDS[rule.kind].is_event, at, one.findings)
+            told = await teller.tell(conn, rule, at)
+            await rules.evaluated(conn, [(rule, one.until)], at)
+        return told
+
+    async def _note(self, conn: Connection, idle: Sequence[Looked], at: datetime) -> None:
+        """Remember how far was looked; write it down once a minute, in one statement."""
+        for one in idle:
+            if one.until is not None:
+                self._seen[one.rule.name] = one.rule.version, one.until
+        due = [
+            (one.rule, one.until)
+            for one in idle
+            if one.rule.evaluated_at is None or abs(at - one.rule.evaluated_at) >= NOTE_EVERY or one.rule.problem
+        ]
+        if due:
+            await rules.evaluated(conn, due, at)
+
+
+def joined(one: Finding | None, other: Finding) -> Finding:
+    """What two looks have found of one subject."""
+    if one is None:
+        return other
+    return Finding(
+        subject=other.subject,
+        job=other.job,
+        message=other.message,
+        since=min(one.since, other.since),
+        details=other.details,
+        count=one.count + other.count,
+        events=[*one.events, *other.events],
+    )
+
+
+def folded(findings: Sequence[Finding]) -> list[Finding]:
+    """At most SUBJECTS findings: those beyond are one, which counts them."""
+    if len(findings) <= SUBJECTS:
+        return list(findings)
+    kept, rest = findings[: SUBJECTS - 1], findings[SUBJECTS - 1 :]
+    others = Finding(
+        subject="others",
+        message=f"and {len(rest):,} more",
+        since=min(finding.since for finding in rest),
+        details={"subjects": [finding.subject for finding in rest[:SUBJECTS]]},
+        count=sum(finding.count for finding in rest),
+    )
+    return [*kept, others]

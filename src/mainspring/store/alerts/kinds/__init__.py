@@ -1,0 +1,1 @@
+"""What alert rules look for: a function for each kind (model/alerts/findings.py has the contract)."""

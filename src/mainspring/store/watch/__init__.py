@@ -1,0 +1,1 @@
+"""Compare what schedules should have done with what they did."""

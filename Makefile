@@ -4,9 +4,26 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-fast check docs torture torture-mutations bench bench-peers clean
+.PHONY: setup console demo test test-fast check docs torture torture-mutations bench bench-peers clean
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready console
+
+# The web console: console/ → src/mainspring/api/static/. Without Node the rest works, and `/` says how to build it.
+CONSOLE := src/mainspring/api/static/manifest.json
+
+ifneq ($(shell command -v npm),)
+console: $(CONSOLE)
+else
+console:
+	@test -e $(CONSOLE) || echo "console: no Node.js here, so the web console is not built; all else works"
+endif
+
+console/node_modules/.ready: console/package.json console/package-lock.json
+	cd console && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error
+	@touch $@
+
+$(CONSOLE): console/node_modules/.ready console/build.mjs $(shell find console/src -type f)
+	cd console && node build.mjs
 
 $(VENV)/.ready: pyproject.toml constraints.txt requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +38,9 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+ifneq ($(shell command -v npm),)
+	cd console && node types.mjs && node_modules/.bin/tsc && node tests/run.mjs
+endif
 
 # The OpenAPI document and the pages that are written from it.
 docs: setup
@@ -31,6 +51,7 @@ test: check
 	./scripts/debian-postgres
 	./scripts/debian-pgbouncer
 	./scripts/debian-network
+	./scripts/debian-browser
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # For every day: no processes, no leases (tests/lanes.py), under two minutes.
@@ -61,4 +82,4 @@ bench-peers: setup
 	$(BIN)/python -m benchmarks.peers $(PEERS)
 
 clean:
-	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .peers console/node_modules src/mainspring/api/static .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,378 @@
+// Planned versus fired, as a list of what is drawn: pure, so that it can be tested without a canvas.
+//
+// One row per schedule. Upper lane: a tick at each plan time. Lower lane: the run as a bar from its start to its end. A line
+// joins the two, and its length is the lateness. At the right a dot per fire on a log axis of lateness.
+
+import { REASONS } from "../core/reasons";
+import type { Bin, ClockChange, Coming, Line, Mark, Missing, TaskSummary } from "../core/schema";
+
+/** How much time is shown: each step of a zoom. */
+export const RANGES: readonly (readonly [string, number])[] = (
+  [["1m", 60], ["2m", 120], ["5m", 300], ["10m", 600], ["15m", 900], ["30m", 1800], ["1h", 3600], ["2h", 7200], ["3h", 10800], ["6h", 21600], ["12h", 43200], ["1d", 86400], ["2d", 172800], ["3d", 259200], ["7d", 604800]] as const
+).map(([name, seconds]) => [name, seconds * 1000]);
+export const spanOf = (range: string): number => RANGES.find(([name]) => name === range)?.[1] ?? 3_600_000;
+
+export type Look = "fired" | "planned" | "skipped" | "missed" | "coming" | "good" | "bad" | "busy" | "quiet" | "gap" | "fold" | "unknown";
+export type Kind = "tick" | "bar" | "line" | "dot" | "slo" | "bin" | "change" | "unknown";
+export type Source = Mark | Coming | Missing | Bin | ClockChange | TaskSummary;
+
+export interface Item {
+  is: Kind;
+  row: number;
+  x: number;
+  /** Where it ends; the same for what is a point. */
+  to: number;
+  y: number;
+  height: number;
+  look: Look;
+  /** In words. */
+  means: string;
+  letter?: string;
+  /** What it stands for, of one plan time all scopes. */
+  of: readonly Source[];
+  at: number;
+}
+
+export interface Row {
+  name: string;
+  zone: string | null;
+  y: number;
+  readonly items: Item[];
+  /** What the picture cannot show of it. */
+  note: string | null;
+  /** Between ticks, in px, on average: narrow ones are drawn where they stand close. */
+  readonly gap: number;
+}
+
+export interface Scene {
+  from: number;
+  to: number;
+  width: number;
+  /** Of the plot in px; the lateness is to the right of it. */
+  plot: number;
+  height: number;
+  row: number;
+  /** Room of the lateness in px; 0: there is none. */
+  strip: number;
+  rows: Row[];
+}
+
+export interface View {
+  from: number;
+  to: number;
+  width: number;
+  now: number;
+}
+
+export const MOST = 2000; // marks of a row beyond which it is drawn in bins
+const NARROW = 700; // px below which names stand above their rows
+const LANES = 3; // runs drawn beside each other
+const TICK = 14;
+const BAR = 18;
+const LEAST = 1e-4; // s: the left end of the lateness
+const LONGEST = 300;
+
+const stripOf = (width: number): number => (width < NARROW ? 84 : 150);
+/** Where the rows' lanes begin, below a name that stands above them. */
+export const head = (width: number): number => (width < NARROW ? 20 : 4);
+export const names = (width: number): number => (width < NARROW ? 0 : 190);
+const rowHeight = (width: number): number => head(width) + TICK + BAR + 12;
+
+/** Milliseconds of lateness → px within the strip: logarithmic from 0.1 ms to 5 min. */
+export function latenessAt(ms: number, room: number): number {
+  const share = Math.log(Math.max(LEAST, Math.min(LONGEST, ms / 1000)) / LEAST) / Math.log(LONGEST / LEAST);
+  return 6 + share * (room - 12);
+}
+
+interface Frame extends View {
+  plot: number;
+  scale: number;
+  row: number;
+  strip: number;
+}
+
+function frame(view: View, strip: number): Frame {
+  const plot = Math.max(50, view.width - names(view.width) - strip);
+  return { ...view, plot, strip, scale: plot / (view.to - view.from), row: rowHeight(view.width) };
+}
+
+const scene = (framed: Frame, rows: Row[]): Scene => ({ ...framed, height: rows.length * framed.row, rows });
+
+export function build(lines: readonly Line[], view: View): Scene {
+  const framed = frame(view, stripOf(view.width));
+  return scene(framed, lines.map((line, place) => ofSchedule(line, place, framed)));
+}
+
+/** What became of one plan time in one scope. */
+export function meaning(mark: Mark, now: number): readonly [Look, string] {
+  if (mark.decision !== "planned") return ["skipped", `skipped: ${REASONS[mark.decision]?.[1] ?? mark.decision}`];
+  if (mark.started_at) return ["fired", "fired"];
+  if (Date.parse(mark.plan_time) > now) return ["coming", "to come"];
+  return ["planned", mark.state === null ? "its task is not kept any longer" : mark.finished_at ? `planned, then ${mark.state.replace("_", " ")}` : "planned, has not started"];
+}
+
+export const tone = (state: string | null): Look =>
+  state === "succeeded" ? "good" : state === "failed" || state === "timed_out" || state === "lost" ? "bad" : state === "running" ? "busy" : "quiet";
+
+/** A row is laid out when it is first looked at: of many, few are on screen. */
+function rowOf(name: string, zone: string | null, y: number, note: string | null, plot: number, lay: (items: Item[]) => void): Row {
+  let items: Item[] | null = null;
+  let gap = 0;
+  const laid = (): Item[] => {
+    if (items) return items;
+    lay((items = []));
+    gap = plot / Math.max(1, items.filter((item) => item.is === "tick" && item.x > 0 && item.x < plot).length);
+    return items;
+  };
+  return {
+    name, zone, y, note,
+    get items() {
+      return laid();
+    },
+    get gap() {
+      return laid() && gap;
+    },
+  };
+}
+
+function ofSchedule(line: Line, place: number, framed: Frame): Row {
+  const y = place * framed.row;
+  const top = y + head(framed.width);
+  const isMany = line.marks.length > MOST;
+  const bins = isMany ? binned(line.marks, framed) : line.bins;
+  const total = bins.reduce((sum, bin) => sum + bin.plan_times, 0);
+  const notes = [
+    bins.length && `${total.toLocaleString("en-GB")} plan times, counted in bins; zoom in to see each`,
+    line.missed_to && !bins.length && "too many to look for all that were missed; zoom in",
+    line.coming_to && "not all to come are drawn",
+  ].filter(Boolean);
+  return rowOf(line.schedule, line.timezone, y, notes.join("; ") || null, framed.plot, (items) => {
+    const draw = drawer(items, place, framed);
+    for (const change of line.changes) {
+      const at = Date.parse(change.at);
+      const long = change.seconds * 1000;
+      draw("change", long > 0 ? at : at + long, long > 0 ? at : at - long, top, TICK + BAR + 7, long > 0 ? "gap" : "fold", change.said, [change], at);
+    }
+    const width = isMany ? (framed.to - framed.from) / 200 : (line.bin_seconds ?? 0) * 1000;
+    if (bins.length) drawBins(bins, width, top, draw);
+    else drawMarks(line, top, framed, draw);
+    drawUndecided(line, top, framed, draw);
+  });
+}
+
+interface Draw {
+  /** In time: moves with the plot. */
+  (is: Kind, from: number, to: number, y: number, height: number, look: Look, means: string, of: readonly Source[], at: number, letter?: string): void;
+  /** In the strip of lateness, which stands still. */
+  beside: (is: "dot" | "slo", x: number, y: number, look: Look, means: string, of: readonly Source[], at: number) => void;
+}
+
+/** Adds to a row what is within the view or near it. */
+function drawer(items: Item[], place: number, { from, to, scale, plot }: Frame): Draw {
+  const near = plot / 2; // px beyond the edges that a pan may bring in
+  const draw: Draw = (is, start, end, y, height, look, means, of, at, letter) => {
+    const x = (start - from) * scale;
+    const until = (Math.min(end, to + (to - from) * 2) - from) * scale;
+    if (until < -near || x > plot + near) return;
+    const item: Item = { is, row: place, x, to: until, y, height, look, means, of, at };
+    if (letter) item.letter = letter;
+    items.push(item);
+  };
+  draw.beside = (is, x, y, look, means, of, at) => items.push({ is, row: place, x, to: x, y, height: 0, look, means, of, at });
+  return draw;
+}
+
+/** A plan time with all its scopes, its instants read once for all zooms. */
+interface Timed {
+  at: number;
+  marks: Mark[];
+  runs: { mark: Mark; start: number; end: number | null; look: Look }[];
+  skipped: Mark | undefined;
+  /** Of its runs, as far as they have ended. */
+  last: number;
+}
+const FIRED = ["fired", "fired"] as const;
+const read = new WeakMap<Line, Timed[]>();
+
+function timed(line: Line): Timed[] {
+  let found = read.get(line);
+  if (found) return found;
+  found = [];
+  let last: Timed | undefined;
+  for (const mark of line.marks) {
+    if (last?.marks[0]?.plan_time !== mark.plan_time) found.push((last = { at: Date.parse(mark.plan_time), marks: [], runs: [], skipped: undefined, last: Date.parse(mark.plan_time) }));
+    last.marks.push(mark);
+    if (mark.decision !== "planned") last.skipped ??= mark;
+    if (!mark.started_at) continue;
+    const end = mark.finished_at ? Date.parse(mark.finished_at) : null;
+    last.runs.push({ mark, start: Date.parse(mark.started_at), end, look: tone(mark.state) });
+    last.last = Math.max(last.last, end ?? Infinity);
+  }
+  read.set(line, found);
+  return found;
+}
+
+function drawMarks(line: Line, top: number, framed: Frame, draw: Draw): void {
+  const px = 1 / framed.scale; // ms of a pixel
+  const dots = new Set<number>();
+  const free = Array<number>(LANES).fill(-Infinity);
+  const covered = Array<number>(LANES).fill(-Infinity); // up to where a lane is drawn
+  const room = framed.strip;
+  const bars: [start: number, end: number, lane: number, mark: Mark, at: number][] = [];
+  let most = 0;
+  let lastPixel = NaN;
+  let lastWords = "";
+  let count = 0;
+  const [early, late] = [framed.from - (framed.to - framed.from) / 2, framed.to + (framed.to - framed.from) / 2];
+  for (const { at, marks, runs, skipped, last } of timed(line)) {
+    if (at > late || last < early) continue;
+    const [look, means] = runs.length === marks.length ? FIRED : meaning(skipped ?? (marks.find((mark) => !mark.started_at) || (marks[0] as Mark)), framed.now);
+    const pixel = Math.floor((at - framed.from) / px);
+    if (pixel !== lastPixel || means !== lastWords) // what would cover the one before is left out
+      draw("tick", at, at, top, TICK, look, means, marks, at, look === "skipped" && skipped ? (REASONS[skipped.decision]?.[0] ?? "?") : undefined);
+    lastPixel = pixel;
+    lastWords = means;
+    for (const { mark, start, end: ended, look: run } of runs) {
+      const end = Math.max(start, ended ?? framed.now);
+      if (start - at > 1.5 * px) draw("line", at, start, top + TICK + 1, 4, "quiet", `${Math.round(start - at)} ms`, [mark], at);
+      let lane = 0;
+      while (lane < LANES - 1 && (free[lane] ?? 0) > start) lane += 1;
+      free[lane] = Math.max(free[lane] ?? 0, end);
+      most = Math.max(most, lane);
+      if (end > (covered[lane] ?? 0) || run === "bad") {
+        bars.push([start, end, lane, mark, at]);
+        covered[lane] = Math.max(end, start + 2 * px);
+      }
+      count += 1;
+      if (mark.lateness_ms === null) continue;
+      const x = latenessAt(mark.lateness_ms, room);
+      const y = top + 2 + ((count * 11) % (TICK + BAR));
+      const spot = Math.round(x) * 64 + Math.round((y - top) / 2);
+      const isLate = line.slo !== null && mark.lateness_ms > line.slo * 1000;
+      if (dots.has(spot) && !isLate) continue;
+      dots.add(spot);
+      draw.beside("dot", x, y, isLate ? "bad" : "good", `${mark.lateness_ms} ms late`, [mark], at);
+    }
+  }
+  const height = BAR / (most + 1);
+  for (const [start, end, lane, mark, at] of bars)
+    draw("bar", start, end, top + TICK + 5 + lane * height, height - (most ? 1 : 0), tone(mark.state), mark.state ?? "", [mark], at);
+}
+
+function drawUndecided(line: Line, top: number, framed: Frame, draw: Draw): void {
+  let last = NaN;
+  for (const gap of line.missed) {
+    const at = Date.parse(gap.plan_time);
+    if (Math.abs(at - last) * framed.scale < 1) continue;
+    draw("tick", at, at, top, TICK, "missed", "missed", [gap], at);
+    last = at;
+  }
+  for (const one of line.coming) {
+    const at = Date.parse(one.plan_time);
+    if (Math.abs(at - last) * framed.scale < 1) continue;
+    const by = one.skipped_by;
+    draw("tick", at, at, top, TICK, by ? "skipped" : "coming", by ? `to be skipped: ${by}` : "to come", [one], at, by ? "s" : undefined);
+    last = at;
+  }
+  if (line.slo !== null) {
+    draw.beside("slo", latenessAt(line.slo * 1000, framed.strip), top - 2, "quiet", `objective: at most ${line.slo} s late`, [], 0);
+  }
+  if (line.missed_to) draw("unknown", Date.parse(line.missed_to), Math.min(framed.now, framed.to), top, TICK, "unknown", "not looked for missed ones here", [], 0);
+  if (line.coming_to) draw("unknown", Date.parse(line.coming_to), framed.to, top, TICK, "unknown", "those to come are not drawn here", [], 0);
+}
+
+function drawBins(bins: readonly Bin[], width: number, top: number, draw: Draw): void {
+  const most = Math.max(1, ...bins.map((bin) => bin.plan_times));
+  for (const bin of bins) {
+    const at = Date.parse(bin.start);
+    const height = Math.max(2, (bin.plan_times / most) * (TICK + BAR + 4));
+    const without = bin.plan_times - bin.tasks;
+    const means = `${bin.plan_times} plan times${without ? `, ${without} of them skipped` : ""}`;
+    draw("bin", at, at + width, top + TICK + BAR + 5 - height, height, without ? "skipped" : "good", means, [bin], at);
+  }
+}
+
+function binned(marks: readonly Mark[], { from, to }: Frame): Bin[] {
+  const width = (to - from) / 200;
+  const bins = new Map<number, { plan_times: number; tasks: number }>();
+  for (const mark of marks) {
+    const place = Math.floor((Date.parse(mark.plan_time) - from) / width);
+    const bin = bins.get(place) ?? { plan_times: 0, tasks: 0 };
+    bin.plan_times += 1;
+    bin.tasks += mark.decision === "planned" ? 1 : 0;
+    bins.set(place, bin);
+  }
+  return [...bins].map(([place, bin]) => ({ start: new Date(from + place * width).toISOString(), ...bin }));
+}
+
+/** Runs by agent: a row for each, its runs as bars beside each other. */
+export function gantt(agents: readonly string[], tasks: readonly TaskSummary[], view: View): Scene {
+  const framed = frame(view, 0);
+  const rows = agents.map((name, place): Row => {
+    const y = place * framed.row;
+    return rowOf(name, null, y, null, framed.plot, (items) => {
+      const draw = drawer(items, place, framed);
+      const runs = tasks.filter((task) => task.agent === name && task.started_at).sort((a, b) => ((a.started_at ?? "") < (b.started_at ?? "") ? -1 : 1));
+      const room = framed.row - head(framed.width) - 6;
+      const ends: number[] = [];
+      const lanes = runs.map((task) => {
+        const start = Date.parse(task.started_at ?? "");
+        const end = Math.max(start, task.finished_at ? Date.parse(task.finished_at) : framed.now);
+        let lane = ends.findIndex((until) => until <= start);
+        if (lane < 0) lane = ends.length;
+        ends[lane] = end;
+        return [start, end, lane] as const;
+      });
+      const height = room / Math.max(2, ends.length);
+      runs.forEach((task, number) => {
+        const [start, end, lane] = lanes[number] as (typeof lanes)[number];
+        draw("bar", start, end, y + head(framed.width) + lane * height, Math.max(1, height - 1), tone(task.state), task.state, [task], start);
+      });
+    });
+  });
+  return scene(framed, rows);
+}
+
+/** What can be chosen: a plan time, a bin, or a run of an agent. */
+export const canChoose = (item: Item): boolean => item.is === "tick" || item.is === "bin" || (item.is === "bar" && item.of.some((of) => "job" in of));
+
+/** What is at a point, or near it; `shift` is by how much the plot was moved since the scene was built. */
+export function hit(drawn: Scene, x: number, y: number, shift = 0): Item | null {
+  const row = drawn.rows[Math.floor(y / drawn.row)];
+  let best: Item | null = null;
+  let least = 9;
+  for (const item of row?.items ?? []) {
+    if (item.is === "unknown" || item.is === "slo" || item.is === "dot") continue;
+    const left = item.x + shift;
+    const right = item.to + shift;
+    const away = x < left ? left - x : x > right ? x - right : 0;
+    const off = y < item.y ? item.y - y : y > item.y + item.height ? y - item.y - item.height : 0;
+    const far = away + off / 3 + (item.is === "change" ? 4 : item.is === "line" ? 1 : 0);
+    if (far < least) [best, least] = [item, far];
+  }
+  return best;
+}
+
+/** The next thing of a row that can be chosen, before or after an instant. */
+export function neighbour(row: Row | undefined, at: number, way: 1 | -1): Item | null {
+  const all = (row?.items ?? []).filter((item) => canChoose(item) && (item.at - at) * way > 0);
+  return all.sort((a, b) => (a.at - b.at) * way)[0] ?? null;
+}
+
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800].map((seconds) => seconds * 1000);
+
+/** Where the axis has labels, on round times of a zone; `offset` is that of the zone at an instant, in ms. */
+export function axis(from: number, to: number, width: number, offset: (at: number) => number): { at: number; step: number }[] {
+  const step = STEPS.find((one) => (one / (to - from)) * width >= 78) ?? 604_800_000;
+  const found: { at: number; step: number }[] = [];
+  for (let at = from; at <= to && found.length < 60; ) {
+    const off = offset(at);
+    let next = Math.ceil((at + off) / step) * step - off;
+    const then = offset(next); // clocks may change on the way
+    if (then !== off) next = Math.max(at, Math.ceil((at + then) / step) * step - then);
+    if (next > to) break;
+    found.push({ at: next, step });
+    at = next + 1;
+  }
+  return found;
+}

@@ -2,8 +2,8 @@
 
     python -m tests.store.flows.submitters DSN DIRECTORY KILLS SEED
 
-Each submits a task at a time and notes what was accepted; a full queue makes it wait a moment. At the end all are
-killed. They are forked, so that a new one is there within milliseconds.
+Each submits a task at a time and notes what was accepted; a full queue makes it wait a moment. After so many kills, and
+once standard input is closed, all are killed. They are forked, so that a new one is there within milliseconds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import select
 import signal
 import sys
 import time
@@ -48,13 +49,18 @@ def start(dsn: str, directory: Path) -> int:
 def main(dsn: str, directory: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     living = [start(dsn, directory) for _ in range(SUBMITTERS)]
-    for _ in range(kills):
+    while kills > 0 or not told_to_end():
+        kills -= 1
         time.sleep(chance.uniform(0.01, 0.1))
         victim = chance.randrange(SUBMITTERS)
         end(living[victim])
         living[victim] = start(dsn, directory)
     for pid in living:
         end(pid)
+
+
+def told_to_end() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def end(pid: int) -> None:

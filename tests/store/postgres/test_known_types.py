@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from mainspring.store.postgres import connect
+from mainspring.store.postgres import client_connections
 from mainspring.store.postgres.database import Database
 
 
@@ -22,7 +22,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
         return await ask(self, types, timeout)
 
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", counted)
-    monkeypatch.setattr(connect, "_known", {})
+    monkeypatch.setattr(client_connections, "_known", {})
     return wanted
 
 
@@ -36,7 +36,7 @@ async def test_built_in_types_are_read_once(dsn: str, asked: list[set[int]]) -> 
         finally:
             await conn.close()
     [types] = asked
-    assert types >= connect.ARRAYS
+    assert types >= client_connections.ARRAYS
 
 
 async def test_a_built_in_type_that_is_not_among_the_usual_ones_is_read_too(dsn: str, asked: list[set[int]]) -> None:

@@ -27,9 +27,8 @@ class BoundsKeeper:
         self._dedicated = database.dedicated("slow")
         self._catalogue = catalogue
         self._mark: Mark | None = None
-        self._drawn: int | None = (
-            None  # the last number of a task at the step before: what drew it has written by now, or ended
-        )
+        # The last number of a task at the step before: what drew it has written by now, or ended.
+        self._drawn: int | None = None
         self._count_after = 0.0  # boot time
         self._loads_after = 0.0
         self._walked: frozenset[int] | None = None  # the bounded jobs at the last whole walk

@@ -18,7 +18,8 @@ import asyncpg
 
 from mainspring.errors import AccessDenied, Busy, EmbeddedUnavailable, StoreUnavailable
 from mainspring.model.metrics.tallies import StoreTally
-from mainspring.store.postgres.connect import PrimaryConnector, TimedConnection
+from mainspring.store.postgres.client_connections import TimedConnection
+from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.errors import (
     SAME_SESSION,
@@ -47,7 +48,7 @@ API_CONNECT_TIMEOUT = 3.0
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
 # The pool goes without them: it must also work through PgBouncer, which refuses such settings.
 _ENGINE = {
-    "search_path": SEARCH_PATH,  # see store/postgres/connect.py
+    "search_path": SEARCH_PATH,  # see store/postgres/client_connections.py
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",

@@ -371,6 +371,28 @@ async def test_a_look_costs_what_is_due_and_not_what_is_stored(planners_conn: Co
     assert await pages(conn, plans._DUE, None, 200, 0, OWNER, timedelta(0)) < 60
 
 
+async def rows_touched(conn: Connection, dues: list[plans.DueSchedule]) -> float:
+    """By all parts of the statement that plans one fire of each of these schedules. It is rolled back."""
+    advances = [Advance(due.id, due.number, due.cursor, at(40), at(35), due.epoch) for due in dues]
+    fires = [Fire(due.id, due.cursor, "", due.cursor, None) for due in dues]
+    sql = f"explain (analyze, timing off, format json) {plans._PLAN}"
+    await conn.execute("begin")
+    [explained] = json.loads(await conn.fetchval(sql, *plans._parameters(OWNER, advances, fires)))
+    await conn.execute("rollback")
+    return sum(float(node["Actual Rows"] * node["Actual Loops"]) for node in nodes(explained["Plan"]))
+
+
+async def test_a_fire_costs_as_much_in_a_large_step_as_in_a_small_one(planners_conn: Connection) -> None:
+    conn = planners_conn
+    await set_clock(conn, 0)
+    for number in range(80):
+        await create(conn, f"due {number}", every=5)
+    dues = await plans.due(conn, OWNER, 200)
+    assert len(dues) == 80
+    few, many = await rows_touched(conn, dues[:10]), await rows_touched(conn, dues)
+    assert many < 9 * few, "eight times as many fires"
+
+
 async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Connection) -> None:
     conn = planners_conn
     await set_clock(conn, 0)

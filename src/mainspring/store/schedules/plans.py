@@ -179,20 +179,18 @@ _PLAN = f"""
     ), skips as materialized (                              -- holds of jobs, or of everything, that skip plan times
         select array_agg(coalesce(job_id, 0)) as jobs from mainspring.hold where skips and released_at is null
     ), fire as materialized (
-        select held.*, f.schedule_id, f.plan_time, coalesce(f.scope, '') as scope,
-               coalesce(f.run_at, f.plan_time) as run_at, why.reason, coalesce(f.args, '{{}}') as args,
-               case when why.reason is null then nextval('mainspring.task_id') end as task_id
-          from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
-               with ordinality as f(schedule_id, plan_time, scope, run_at, reason, args, number)
-          join held on held.id = f.schedule_id
+        select f.*, why.reason, case when why.reason is null then nextval('mainspring.task_id') end as task_id
+          from (select held.*, f.schedule_id, f.plan_time, coalesce(f.scope, '') as scope,
+                       coalesce(f.run_at, f.plan_time) as run_at, coalesce(f.args, '{{}}') as args,
+                       f.reason as decision,
+                       row_number() over (partition by held.job_id order by f.number) as of_its_job
+                  from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
+                       with ordinality as f(schedule_id, plan_time, scope, run_at, reason, args, number)
+                  join held on held.id = f.schedule_id) f
          cross join lateral (
-             select case when f.reason is not null then f.reason
-                         when array[0, held.job_id] && (select jobs from skips) then 'paused'
-                         when held.skips_full and mainspring.is_full(held.job_id, (
-                             select count(*) from unnest($6::integer[]) with ordinality as upto(id, number)
-                               join held other on other.id = upto.id
-                              where upto.number <= f.number and other.job_id = held.job_id))
-                         then 'queue_full' end
+             select case when f.decision is not null then f.decision
+                         when array[0, f.job_id] && (select jobs from skips) then 'paused'
+                         when f.skips_full and mainspring.is_full(f.job_id, f.of_its_job) then 'queue_full' end
          ) why(reason)
     ), decided as (
         insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, reason, decided_at)
@@ -241,9 +239,13 @@ async def plan(conn: Connection, server: UUID, advances: Sequence[Advance], fire
 
     The others changed, or belong to another server now, or another planner was faster.
     """
-    *cursors, epochs, skips = columns(Advance, advances)
-    rows = await conn.fetch(_PLAN, *cursors, *_fire_columns(fires), epochs, server, skips if any(skips) else [])
+    rows = await conn.fetch(_PLAN, *_parameters(server, advances, fires))
     return {id for id, _ in rows}
+
+
+def _parameters(server: UUID, advances: Sequence[Advance], fires: Sequence[Fire]) -> list[Any]:
+    *cursors, epochs, skips = columns(Advance, advances)
+    return [*cursors, *_fire_columns(fires), epochs, server, skips if any(skips) else []]
 
 
 def _fire_columns(fires: Sequence[Fire]) -> list[list[Any]]:

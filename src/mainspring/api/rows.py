@@ -193,7 +193,7 @@ FLEET = (
     Row(cluster.moves, "GET", "/segments/moves", READS),
     Row(
         health.health, "GET", "/health", SCRAPES, handler=scrape.handle_health, bound=("degraded_after", "skew_limit"),
-        answered=(503,),
+        answered=(503,), offline=True,
     ),
     Row(cluster.postgresql, "GET", "/postgresql", READS),
     Row(cluster.stats, "GET", "/stats", READS),
@@ -256,7 +256,7 @@ ACCESS = (
 PUBLIC = (
     Row(
         scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler=scrape.handle_metrics, media_type="text/plain",
-        other_types=("application/openmetrics-text",),
+        other_types=("application/openmetrics-text",), offline=True,
     ),
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler=public.handle_health),
     Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler=public.handle_health, answered=(503,)),

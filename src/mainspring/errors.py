@@ -36,6 +36,7 @@ Next: model/tasks/states.py
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 
 MAX_MESSAGE = 2000  # characters of an error's message
 
@@ -82,6 +83,18 @@ def all_errors() -> list[type[MainspringError]]:
     for kind in kinds:  # grows while it is read
         kinds += kind.__subclasses__()
     return kinds
+
+
+MOST_FAULTS = 20  # of one request that are told
+
+
+def together(faults: Sequence[ValidationError]) -> ValidationError:
+    """The first of them; with several, it tells them all."""
+    first = faults[0]
+    if len(faults) > 1:
+        told = faults[:MOST_FAULTS]
+        first.details["errors"] = [{"field": one.field, "code": one.code, "message": one.message} for one in told]
+    return first
 
 
 def from_code(code: str, message: str, field: str | None, **details: object) -> MainspringError:

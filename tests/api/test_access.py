@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
 import httpx2
@@ -15,7 +15,7 @@ from mainspring.api.app import Api
 from mainspring.api.make import make_api
 from mainspring.compose.api import make_api as compose
 from mainspring.config import Settings
-from mainspring.errors import Forbidden, RateLimited, ValidationError
+from mainspring.errors import Forbidden, RateLimited, StoreUnavailable, ValidationError
 from mainspring.model.access.actors import Access, Role
 from mainspring.store.access import sessions, tokens
 from mainspring.store.postgres.database import Connection, Database
@@ -157,6 +157,31 @@ async def test_a_log_out_ends_the_session_everywhere(api: Api, database: Databas
         assert_problem(await browser.get("/api/v1/session"), 401, "unauthorized")
     async with over(make_api(database), cookies=cookies) as elsewhere:
         assert_problem(await elsewhere.get("/api/v1/session"), 401, "unauthorized")
+
+
+class Away:
+    """A PostgreSQL that does not answer."""
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]:
+        raise StoreUnavailable("PostgreSQL does not answer")
+
+
+async def test_who_asks_how_things_are_is_believed_while_postgresql_does_not_answer(
+    api: Api, as_role: MakeCaller, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, "BELIEVED", 0.0)
+    viewer, stranger = await as_role(Role.VIEWER), await as_role(Role.VIEWER)
+    assert (await viewer.get("/metrics")).status_code == 200
+    with monkeypatch.context() as outage:
+        outage.setattr(api.guard, "_connections", Away())
+        assert (await viewer.get("/metrics")).status_code == 200
+        assert (await viewer.get("/api/v1/health")).json()["status"] == "unhealthy"
+        assert_problem(await viewer.get("/api/v1/stats"), 503, "store_unavailable")
+        assert_problem(await stranger.get("/metrics"), 503, "store_unavailable")
+    await conn.execute("update mainspring.token set revoked_at = mainspring.now()")
+    assert_problem(await viewer.get("/metrics"), 401, "unauthorized")
+    monkeypatch.setattr(api.guard, "_connections", Away())
+    assert_problem(await viewer.get("/metrics"), 503, "store_unavailable")
 
 
 async def test_a_revoked_token_is_void_within_two_seconds(

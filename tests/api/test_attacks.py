@@ -104,7 +104,8 @@ async def test_a_viewer_reads_no_secret_and_reveals_none(as_role: MakeCaller, ad
     viewer = await as_role(Role.VIEWER)
     for path in ("/jobs/secretive", "/jobs"):
         assert "hunter2" not in (await viewer.get(f"/api/v1{path}")).text
-    assert_problem(await viewer.get("/api/v1/jobs/secretive?reveal=true"), 403, "forbidden")
+    refused = assert_problem(await viewer.get("/api/v1/jobs/secretive?reveal=true"), 403, "forbidden")
+    assert (refused["role"], refused["roles"]) == ("admin", ["admin"])
     masked = (await admin.get("/api/v1/jobs/secretive")).json()["definition"]
     assert_problem(await admin.put("/api/v1/jobs/secretive", json=masked), 422, "validation")
     assert "hunter2" in (await admin.get("/api/v1/jobs/secretive?reveal=true")).text, "the mask replaced nothing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.api.parameters import MOST_FAULTS
+from mainspring.errors import MOST_FAULTS
 from tests.api.conftest import Caller
 from tests.api.test_app import assert_problem
 
@@ -34,3 +34,23 @@ async def test_of_very_many_faults_some_are_told(admin: Caller) -> None:
         await admin.post("/api/v1/tasks", json={f"x{number}": 1 for number in range(100)}), 422, "validation"
     )
     assert len(told["errors"]) == MOST_FAULTS
+
+
+async def test_several_faults_of_a_change_of_settings_are_told_together(admin: Caller) -> None:
+    change = {"aging": -1, "max_queued": "many", "colour": "red", "metrics_jobs": 5}
+    told = assert_problem(await admin.patch("/api/v1/settings", json=change), 422, "validation")
+    assert [fault["field"] for fault in told["errors"]] == ["aging", "max_queued", "colour"]
+    assert (await admin.get("/api/v1/settings")).json()["metrics_jobs"] == 200, "nothing of it was done"
+
+
+async def test_a_word_that_is_refused_deep_in_a_body_is_told_with_those_there_are(admin: Caller) -> None:
+    told = assert_problem(
+        await admin.post("/api/v1/actions/tasks", json={"action": "stop", "filter": {"job": ["a"]}}), 422, "validation"
+    )
+    assert (told["field"], told["message"]) == ("action", "action: use cancel, kill, skip, retry, change")
+    told = assert_problem(
+        await admin.post("/api/v1/actions/schedules", json={"action": "run", "filter": {"state": ["active"]}}),
+        422,
+        "validation",
+    )
+    assert told["message"].endswith(": use enabled, disabled, ended, problem")

@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.api import answers
+from mainspring.api import answers, app
 from mainspring.api.lent import LentConnection
 from mainspring.operations import tasks
 from mainspring.operations.pages import Page
 from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import forecast
+from mainspring.operations.requests import new_tasks
+from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import POOL_SIZE, Connection, Database
 from mainspring.store.postgres.rows import LONG, views_in_turns
@@ -114,6 +116,41 @@ async def test_many_views_are_made_and_written_in_turns(conn: Connection, monkey
     page = Page(await views_in_turns(AttemptView, rows), "cursor")
     assert await turns_of_the_loop(answers.encode(page)) >= 499
     assert msgspec.json.decode(await answers.encode(page), type=Page[AttemptView]) == page
+
+
+async def test_a_long_answer_is_written_in_parts(
+    admin: Caller, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ["x" * 3000]
+    task = await make_task(args=json.dumps(args))
+    monkeypatch.setattr(app, "PART", 1000)
+    sent: list[int] = []
+    send = app._Watched.__call__
+
+    async def watched(self: app._Watched, message: Any) -> None:
+        sent.append(len(message.get("body", b"")))
+        await send(self, message)
+
+    monkeypatch.setattr(app._Watched, "__call__", watched)
+    answer = await admin.get(f"/api/v1/tasks/{task}/status")
+    assert answer.json()["args"] == args
+    assert max(sent) == 1000
+    assert sum(sent) == int(answer.headers["content-length"]) == len(answer.content)
+
+
+async def test_many_tasks_are_checked_in_turns(conn: Connection, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = 0
+
+    class Counted(Slices):
+        async def rest(self) -> None:
+            nonlocal rests
+            rests += 1
+            await super().rest()
+
+    monkeypatch.setattr(new_tasks, "Slices", Counted)
+    await new_tasks.submit_each(conn, ACTOR, [NewTask(job=job, tags=["many"]) for _ in range(100)])
+    assert rests == 100
+    assert await conn.fetchval("select count(*) from mainspring.task") == 100
 
 
 async def test_what_computes_between_its_statements_holds_no_connection(conn: Connection) -> None:

@@ -55,6 +55,16 @@ def test_another_method_is_told_with_those_there_are() -> None:
     assert Router(ROWS).find("HEAD", b"/jobs").row.method == "GET"
 
 
+def test_a_thing_may_be_called_as_an_operation_of_its_collection_is() -> None:
+    rows = [*ROWS, Row("POST", "/jobs/test"), Row("GET", "/tasks/{id}"), Row("POST", "/tasks/bulk")]
+    assert Router(rows).find("POST", b"/jobs/test").row.path == "/jobs/test"
+    for method in ("GET", "HEAD", "PUT"):
+        assert Router(rows).find(method, b"/jobs/test").names == {"name": "test"}
+    assert Router(rows).find("POST", b"/jobs/test/hold").row.path == "/jobs/{name}/hold"
+    with pytest.raises(MethodNotAllowed):
+        Router(rows).find("GET", b"/tasks/bulk")  # no number is called so
+
+
 def test_a_path_that_is_no_utf_8_is_malformed() -> None:
     with pytest.raises(Malformed):
         Router(ROWS).find("GET", b"/jobs/%FF")

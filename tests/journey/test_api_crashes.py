@@ -263,6 +263,10 @@ async def test_a_postgresql_that_hangs_is_told_and_nobody_waits_for_ever(server_
                 assert told.json()["code"] in ("store_unavailable", "busy")
                 health = await caller.get(f"http://127.0.0.1:{port}/healthz")
                 assert health.status_code == 200
+                told = await caller.get("/health")
+                assert (told.status_code, told.json()["status"]) == (503, "unhealthy"), told.text
+                scraped = await caller.get(f"http://127.0.0.1:{port}/metrics")
+                assert (scraped.status_code, "mainspring_build_info" in scraped.text) == (200, True), scraped.text
                 primary.thaw()
                 async with asyncio.timeout(60):
                     while (await caller.get("/tasks")).status_code != 200:

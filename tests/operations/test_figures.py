@@ -190,3 +190,15 @@ async def test_the_last_hour_of_some_jobs(conn: Connection) -> None:
     for names in ([], ["job"] * 101):
         with pytest.raises(ValidationError, match="give 1 to 100"):
             await cluster.job_figures(conn, ACTOR, job=names)
+
+
+async def test_an_answer_about_the_whole_takes_few_statements(database: Database) -> None:
+    """Each costs the event loop of a server as much as its answer; consoles ask for it all the time."""
+
+    def asked() -> int:
+        return sum(histogram.count for histogram in database.tally.statements.values())
+
+    async with database.acquire() as conn:
+        before = asked()
+        await cluster.stats(conn, ACTOR)
+        assert asked() - before <= 10

@@ -27,7 +27,7 @@ async def test_a_hold_says_who_when_and_why_until_it_is_released(conn: Connectio
     assert (await jobs.show(conn, ACTOR, "report")).held == held.hold
     assert [view.held for view in (await jobs.listing(conn, ACTOR)).items] == [held.hold]
     assert await holds.show(conn, ACTOR) == holds.HoldsView(None, [held.hold])
-    released = await holds.release_job(conn, ACTOR, "report")
+    released = await holds.release_job(conn, ACTOR, "report", note="it is back")
     assert (released.changed, released.waiting) == (True, 3)
     assert released.hold is not None
     assert released.hold.spread_until is not None
@@ -35,6 +35,8 @@ async def test_a_hold_says_who_when_and_why_until_it_is_released(conn: Connectio
     assert shown == released.hold, "until what waited is let go"
     entries = (await audit.search(conn, subject="job:report")).entries
     assert [entry.action for entry in entries] == ["job.release", "job.hold"]
+    assert entries[0].changes is not None
+    assert entries[0].changes["release_note"].new == "it is back"
 
 
 async def test_a_second_hold_keeps_the_time_of_the_first_and_a_second_release_does_nothing(conn: Connection) -> None:

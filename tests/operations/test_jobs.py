@@ -108,9 +108,12 @@ async def test_a_list_comes_in_pages_and_takes_patterns(conn: Connection, monkey
     assert sorted(name for page in names for name in page) == ["a", "b_c", "bxc", "c%", "d"]
     assert [len(page) for page in names] == [2, 2, 1]
     assert third.next is None
-    for patterns, wanted in ((["b_*"], {"b_c"}), (["*%"], {"c%"}), (["a", "d*"], {"a", "d"}), (["x"], set())):
+    for patterns, wanted in ((["b_*"], {"b_c"}), (["*%"], {"c%"}), (["a", "d*"], {"a", "d"}), (["x*"], set())):
         page = await jobs.listing(conn, ACTOR, name=patterns)
         assert {view.name for view in page.items} == wanted, patterns
+    for actor, name in ((ACTOR, "x"), (Actor("x", jobs=("d",)), "a")):
+        with pytest.raises(JobNotFound):
+            await jobs.listing(conn, actor, name=["d", name])
     with pytest.raises(BadCursor):
         await jobs.listing(conn, ACTOR, name=["a*"], cursor=first.next)
     monkeypatch.setattr(by_name, "PATIENCE", -1)

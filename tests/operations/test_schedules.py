@@ -213,6 +213,11 @@ async def test_a_list_filters_by_every_member(conn: Connection, monkeypatch: pyt
         await names(conn, job=["none"])
     with pytest.raises(JobNotFound):
         await names(conn, OF_SHOP, job=["hello"])
+    for actor, name in ((ACTOR, "none"), (OF_SHOP, "a")):
+        with pytest.raises(ScheduleNotFound):
+            await names(conn, actor, name=["b.*", name])
+        with pytest.raises(ScheduleNotFound):
+            await schedules.count(conn, actor, name=[name])
     page = await schedules.listing(conn, ACTOR, limit=3, state=["enabled"])
     assert ([view.name for view in page.items], page.next is not None) == (["a", "b.2", "d"], True)
     page = await schedules.listing(conn, ACTOR, limit=3, state=["enabled"], cursor=page.next)

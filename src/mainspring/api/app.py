@@ -55,6 +55,7 @@ log = logging.getLogger("mainspring.api")
 
 LONGEST = 10.0  # seconds that an operation may take, its connection and its commit included
 LONGEST_WAIT = 60.0  # seconds of `wait`
+PART = 256 * 1024  # bytes of an answer that are written at once
 REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
 
 
@@ -161,7 +162,9 @@ class Api:
         call.query = query_of(call.scope)
         _check_namespace(call)
         if call.row.roles:
-            call.caller = await self.guard.caller(call.scope, call.headers, call.origin, call.request_id)
+            call.caller = await self.guard.caller(
+                call.scope, call.headers, call.origin, call.request_id, offline=call.row.offline
+            )
             self._check_role(call)
             self._check_rate(call)
         if call.row.handler is not None:
@@ -307,7 +310,13 @@ class Api:
         body = b"" if call.method == "HEAD" else given.body
         raw = [header for header in headers if header[0] not in names] + own
         await call.send({"type": "http.response.start", "status": given.status, "headers": raw})
-        await call.send({"type": "http.response.body", "body": body})
+        start = 0
+        while len(body) - start > PART:  # to copy megabytes to a socket takes longer than an event loop may be held
+            part = body[start : start + PART]
+            await call.send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+            start += PART
+        await call.send({"type": "http.response.body", "body": body[start:]})
 
     def cors_headers(self, call: Call) -> list[tuple[str, str]]:
         claimed = call.headers.get("origin")

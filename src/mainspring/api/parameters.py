@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 import msgspec
 
-from mainspring.errors import ValidationError, shown
+from mainspring.errors import MOST_FAULTS, ValidationError, shown, together
 from mainspring.model.alerts.channels import ChannelSpec, read_channel
 from mainspring.model.alerts.rules import AlertRuleSpec, read_rule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, read_spec
@@ -31,7 +31,6 @@ from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations.pages import Page
 
 MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
-MOST_FAULTS = 20  # of a request that are told
 MOST_MEMBERS = 200  # of a body whose faults are looked for one after another
 Place = Literal["path", "query", "body", "header"]
 
@@ -204,15 +203,6 @@ def _read_pair(shape: Shape, wire: str, text: str, found: dict[str, Any], also: 
         found[wanted[wire].name] = from_text(text, wanted[wire].type, wire)
 
 
-def together(faults: Sequence[ValidationError]) -> ValidationError:
-    """The first of them; with several, it tells them all."""
-    first = faults[0]
-    if len(faults) > 1:
-        told = faults[:MOST_FAULTS]
-        first.details["errors"] = [{"field": one.field, "code": one.code, "message": one.message} for one in told]
-    return first
-
-
 def _twice(wire: str) -> ValidationError:
     return ValidationError(f"{wire}: given twice; give it once", field=wire)
 
@@ -346,7 +336,22 @@ def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationE
         missing = reason.split("`")[1]
         return ValidationError(f"{missing}: is missing", field=f"{at}.{missing}" if at else missing)
     given = f"{shown(value)}; " if not at and isinstance(value, str) else ""
-    return ValidationError(f"{name}: {given}{_advice(reason, kind if not at else None)}", field=name)
+    return ValidationError(f"{name}: {given}{_advice(reason, _kind_at(kind, at))}", field=name)
+
+
+def _kind_at(kind: Any, path: str) -> Any:
+    """The type of a part, by msgspec's name for it, such as `filter.state[...]`; None where there are several."""
+    for part in re.findall(r"\[[^\]]*\]|\w+", path):
+        kinds = [one for one in get_args(kind) if one not in (type(None), msgspec.UnsetType)]
+        if get_origin(kind) in (Union, types.UnionType):
+            kind, kinds = (kinds[0], list(get_args(kinds[0]))) if len(kinds) == 1 else (None, [])
+        if part.startswith("["):
+            kind = kinds[0] if get_origin(kind) in (list, Sequence) else None
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            kind = next((field.type for field in msgspec.structs.fields(kind) if field.encode_name == part), None)
+        else:
+            return None
+    return kind
 
 
 _ADVICE = {
@@ -361,7 +366,9 @@ _ADVICE = {
 
 
 def _advice(reason: str, kind: Any) -> str:
-    """What to write in place of what msgspec refuses. `kind` is None where the fault lies deeper."""
+    """What to write in place of what msgspec refuses. `kind` is None where it is not known."""
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next((one for one in get_args(kind) if get_origin(one) is Literal), kind)
     allowed = [str(one) for one in get_args(kind)] if get_origin(kind) is Literal else []
     if isinstance(kind, type) and issubclass(kind, Enum):
         allowed = [str(one.value) for one in kind]

@@ -5,7 +5,7 @@ Names may hold "/", "." and spaces, so the path is cut at its slashes first and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -54,25 +54,33 @@ class Router(Generic[R]):
 
     def find(self, method: str, raw_path: bytes) -> Route[R]:
         """NotFound if there is no such path, MethodNotAllowed if it has other methods."""
-        node, names = self._root, {}
-        for part in raw_path.strip(b"/").split(b"/"):
-            text = _decoded(part)
-            if text in node.words:
-                node = node.words[text]
-            elif node.holder is not None and text:
-                names[node.holder[0]] = text
-                node = node.holder[1]
-            else:
-                node = _Node()
-                break
-        if not node.rows:
+        asked = "GET" if method == "HEAD" else method
+        texts = [_decoded(part) for part in raw_path.strip(b"/").split(b"/")]
+        found = [end for end in _ends(self._root, texts, 0, {}) if end[0].rows]
+        for node, names in found:
+            if asked in node.rows:
+                return Route(node.rows[asked], names)
+        if not found:
             path = raw_path[:200].decode(errors="backslashreplace")
             raise NotFound(f"no operation at {shown(path)}; /openapi.json lists those there are")
-        asked = "GET" if method == "HEAD" else method
-        if asked not in node.rows:
-            allowed = sorted({*node.rows, *(("HEAD",) if "GET" in node.rows else ())})
-            raise MethodNotAllowed(f"{method[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
-        return Route(node.rows[asked], names)
+        there = {method for node, _ in found for method in node.rows}
+        allowed = sorted({*there, *(("HEAD",) if "GET" in there else ())})
+        raise MethodNotAllowed(f"{method[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
+
+
+def _ends(
+    node: _Node[R], texts: Sequence[str], place: int, names: dict[str, str]
+) -> Iterator[tuple[_Node[R], dict[str, str]]]:
+    """Where the path leads, its words taken for words first: a thing may be called as an operation of its collection
+    is. No number is called so."""
+    if place == len(texts):
+        yield node, names
+        return
+    text = texts[place]
+    if text in node.words:
+        yield from _ends(node.words[text], texts, place + 1, names)
+    if node.holder is not None and text and (text not in node.words or node.holder[0] != "id"):
+        yield from _ends(node.holder[1], texts, place + 1, {**names, node.holder[0]: text})
 
 
 def _decoded(part: bytes) -> str:

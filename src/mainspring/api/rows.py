@@ -86,7 +86,7 @@ BATCHES = (
 )
 _CHANGES_A_JOB = (errors.JobNotFound, errors.NameTaken, errors.StaleVersion)
 JOBS = (
-    Row(jobs.listing, "GET", "/jobs", READS, errors=(errors.BadCursor,)),
+    Row(jobs.listing, "GET", "/jobs", READS, errors=(errors.JobNotFound, errors.BadCursor)),
     Row(jobs.show, "GET", "/jobs/{name}", READS, errors=_OF_A_JOB),
     Row(jobs.put, "PUT", "/jobs/{name}", ADMIN, body="definition", errors=_CHANGES_A_JOB),
     Row(jobs.edit, "PATCH", "/jobs/{name}", ADMIN, body="change", errors=_CHANGES_A_JOB),
@@ -95,20 +95,23 @@ JOBS = (
     Row(jobs.delete, "DELETE", "/jobs/{name}", ADMIN, errors=(*_CHANGES_A_JOB, errors.JobInUse)),
 )
 _CHANGES_A_SCHEDULE = (errors.JobNotFound, errors.ScheduleNotFound, errors.NameTaken, errors.StaleVersion)
+_NAMES_SCHEDULES = (errors.JobNotFound, errors.ScheduleNotFound)
+_FINDS_SCHEDULES = (*_NAMES_SCHEDULES, errors.BadCursor)
+_OF_SCOPES = (errors.ScheduleNotFound, errors.Conflict)  # it has no such scope
 _MOVES_A_SCHEDULE = (errors.ScheduleNotFound, errors.InvalidTransition)
 SCHEDULES = (
-    Row(schedules.listing, "GET", "/schedules", READS, errors=(errors.JobNotFound, errors.BadCursor)),
-    Row(schedules.count, "GET", "/schedule-count", READS, errors=(errors.JobNotFound,)),
+    Row(schedules.listing, "GET", "/schedules", READS, errors=_FINDS_SCHEDULES),
+    Row(schedules.count, "GET", "/schedule-count", READS, errors=_NAMES_SCHEDULES),
     Row(schedules.show, "GET", "/schedules/{name}", READS, errors=_OF_A_SCHEDULE),
     Row(schedules.put, "PUT", "/schedules/{name}", ADMIN, body="spec", errors=_CHANGES_A_SCHEDULE),
     Row(schedules.edit, "PATCH", "/schedules/{name}", ADMIN, body="change", errors=_CHANGES_A_SCHEDULE),
     Row(schedules.delete, "DELETE", "/schedules/{name}", ADMIN, errors=_CHANGES_A_SCHEDULE),
     Row(schedules.enable, "POST", "/schedules/{name}/enable", ACTS, errors=_OF_A_SCHEDULE),
     Row(schedules.disable, "POST", "/schedules/{name}/disable", ACTS, errors=_OF_A_SCHEDULE),
-    Row(schedules.run, "POST", "/schedules/{name}/run", ACTS, errors=_OF_A_SCHEDULE),
+    Row(schedules.run, "POST", "/schedules/{name}/run", ACTS, errors=_OF_SCOPES),
     Row(skips.skip, "POST", "/schedules/{name}/skip", ACTS, errors=_MOVES_A_SCHEDULE),
     Row(skips.unskip, "POST", "/schedules/{name}/unskip", ACTS, errors=_MOVES_A_SCHEDULE),
-    Row(schedules.act, "POST", "/actions/schedules", ACTS, errors=(errors.JobNotFound, errors.BadCursor)),
+    Row(schedules.act, "POST", "/actions/schedules", ACTS, errors=_FINDS_SCHEDULES),
     Row(plan_times.fires, "GET", "/schedules/{name}/fires", READS, errors=(*_OF_A_SCHEDULE, errors.BadCursor)),
     Row(plan_times.slo, "GET", "/schedules/{name}/slo", READS, errors=(*_OF_A_SCHEDULE, errors.Conflict)),
     Row(plan_times.explain, "GET", "/schedules/{name}/explain", READS, errors=_OF_A_SCHEDULE),
@@ -124,7 +127,7 @@ SCHEDULES = (
         bound=("keep",),
         errors=(*_OF_A_SCHEDULE, errors.BadCursor),
     ),
-    Row(backfill.step, "POST", "/schedules/{name}/backfill", ACTS, names=_RANGE, errors=_OF_A_SCHEDULE),
+    Row(backfill.step, "POST", "/schedules/{name}/backfill", ACTS, names=_RANGE, errors=_OF_SCOPES),
     Row(forecast.forecast, "GET", "/forecast", READS, computes=True, names=_RANGE),
     Row(
         timeline.show,
@@ -190,7 +193,7 @@ FLEET = (
     Row(cluster.moves, "GET", "/segments/moves", READS),
     Row(
         health.health, "GET", "/health", SCRAPES, handler=scrape.handle_health, bound=("degraded_after", "skew_limit"),
-        answered=(503,),
+        answered=(503,), offline=True,
     ),
     Row(cluster.postgresql, "GET", "/postgresql", READS),
     Row(cluster.stats, "GET", "/stats", READS),
@@ -253,7 +256,7 @@ ACCESS = (
 PUBLIC = (
     Row(
         scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler=scrape.handle_metrics, media_type="text/plain",
-        other_types=("application/openmetrics-text",),
+        other_types=("application/openmetrics-text",), offline=True,
     ),
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler=public.handle_health),
     Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler=public.handle_health, answered=(503,)),

@@ -54,6 +54,7 @@ class Row:
     body_type: str | None = None  # of a body that the handler reads itself; all parameters are in the query then
     secret: str | None = None  # the member of the answer that is told once and kept nowhere
     base: str = BASE
+    offline: bool = False  # answers also while PostgreSQL does not: callers that were known lately are believed
     guarded: bool = True  # refuses a Host that is not ours; load balancers ask for health under any
 
     @cached_property

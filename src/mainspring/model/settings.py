@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from mainspring.errors import ValidationError, shown
+from mainspring.errors import ValidationError, shown, together
 from mainspring.model.metrics.metrics import JOBS
 from mainspring.model.placement.define_placement import check_strategy
 from mainspring.model.tasks.define_http import check_url
@@ -138,11 +138,17 @@ def find(name: str) -> Setting:
 
 
 def check_change(change: Mapping[str, object]) -> dict[str, Any]:
-    """What is to be stored for each of the settings in a change. None resets."""
+    """What is to be stored for each of the settings in a change. None resets. The error tells all that are wrong."""
     checked = {}
+    faults: list[ValidationError] = []
     for name, value in change.items():
-        setting = find(name)
-        checked[name] = None if value is None else setting.check(value, field=name)
+        try:
+            setting = find(name)
+            checked[name] = None if value is None else setting.check(value, field=name)
+        except ValidationError as error:
+            faults.append(error)
+    if faults:
+        raise together(faults)
     return checked
 
 

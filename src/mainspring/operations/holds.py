@@ -62,15 +62,20 @@ async def hold(conn: Connection, actor: Actor, *, note: str | None = None, skip:
     return await _hold(conn, actor, None, note, skip)
 
 
-async def release_job(conn: Connection, actor: Actor, name: str, *, at_once: bool = False) -> HoldChange:
-    """Let the tasks of a job go on: what waits is spread over a minute, unless it is to start at once."""
-    return await _release(conn, actor, _reached(actor, name), at_once)
+async def release_job(
+    conn: Connection, actor: Actor, name: str, *, note: str | None = None, at_once: bool = False
+) -> HoldChange:
+    """Let the tasks of a job go on: what waits is spread over a minute, unless it is to start at once.
+
+    `note` says why, in the audit.
+    """
+    return await _release(conn, actor, _reached(actor, name), note, at_once)
 
 
-async def release(conn: Connection, actor: Actor, *, at_once: bool = False) -> HoldChange:
+async def release(conn: Connection, actor: Actor, *, note: str | None = None, at_once: bool = False) -> HoldChange:
     """Let everything go on. Jobs that are held themselves stay so."""
     reach.check_all(actor, "a hold is one")
-    return await _release(conn, actor, None, at_once)
+    return await _release(conn, actor, None, note, at_once)
 
 
 async def show(conn: Connection, actor: Actor) -> HoldsView:
@@ -121,7 +126,8 @@ async def _hold(conn: Connection, actor: Actor, name: str | None, note: str | No
     return HoldChange(None if after is None else view(after, name), changed, armed, running, None)
 
 
-async def _release(conn: Connection, actor: Actor, name: str | None, at_once: bool) -> HoldChange:
+async def _release(conn: Connection, actor: Actor, name: str | None, note: str | None, at_once: bool) -> HoldChange:
+    said = {} if note is None else {"release_note": check_note(note)}
     async with conn.transaction():
         job = await _lock(conn, name)
         before = await holds.of_job(conn, job)
@@ -129,7 +135,7 @@ async def _release(conn: Connection, actor: Actor, name: str | None, at_once: bo
             return HoldChange(None if before is None else view(before, name), False, 0, 0, None)
         waiting = await holds.release(conn, job, at_once=at_once)
         after = await holds.of_job(conn, job)
-        await audit.changed(conn, actor, *_subject("release", name), _audited(before), _audited(after))
+        await audit.changed(conn, actor, *_subject("release", name), _audited(before), (_audited(after) or {}) | said)
     return HoldChange(None if after is None else view(after, name), before.is_in_force, 0, 0, waiting)
 
 

@@ -64,7 +64,10 @@ class JobChange(msgspec.Struct, frozen=True):
 async def listing(
     conn: Connection, actor: Actor, *, name: Sequence[str] = (), cursor: str | None = None, limit: int = pages.LIMIT
 ) -> Page[JobView]:
-    """Jobs by name, all or those that match a pattern with `*`."""
+    """Jobs by name, all or those that match a pattern with `*`. A name without it that does not exist is an error."""
+    for one in name:
+        if "*" not in one:
+            await find(conn, actor, one)
     patterns = like(name, field="name") or covering(actor.jobs)
     found = await by_name.page(
         lambda after, count: jobs.listing(conn, like=patterns, after=after, limit=count),
@@ -92,7 +95,11 @@ async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = Fals
     """
     job = await find(conn, actor, name)
     if reveal and actor.role is not Role.ADMIN:
-        raise Forbidden(f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin")
+        raise Forbidden(
+            f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin",
+            role=Role.ADMIN,
+            roles=[Role.ADMIN],
+        )
     if reveal:
         async with conn.transaction():
             await audit.record(conn, actor, "job.reveal", f"job:{name}", {"version": job.version})

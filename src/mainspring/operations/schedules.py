@@ -88,7 +88,8 @@ async def listing(
     cursor: str | None = None,
     limit: int = pages.LIMIT,
 ) -> Page[ScheduleView]:
-    """Schedules by name, or those with a plan time to come by that. A job that does not exist is an error.
+    """Schedules by name, or those with a plan time to come by that. Names take `*`; one without it that does not exist
+    is an error.
 
     By plan time, one that is about to fire may come twice: where it is due, and where it is due after that.
     """
@@ -320,6 +321,9 @@ async def _filter(conn: Connection, actor: Actor, wanted: ScheduleFilter) -> Fil
     for job in wanted.job:
         if "*" not in job:
             await jobs.find(conn, actor, job)
+    for name in wanted.name:
+        if "*" not in name:
+            await find(conn, actor, name)
     apps = [check_name(app, field="app") for app in wanted.app] or None
     states = set(wanted.state)
     return Filter(

@@ -387,6 +387,6 @@ class App:
         """
         await self.control(operations.holds.hold, note=note, skip=skip)
 
-    async def release(self, *, at_once: bool = False) -> None:
+    async def release(self, *, note: str | None = None, at_once: bool = False) -> None:
         """End the hold of everything. What waits starts within a minute, or at once."""
-        await self.control(operations.holds.release, at_once=at_once)
+        await self.control(operations.holds.release, note=note, at_once=at_once)

@@ -267,9 +267,9 @@ class Job(Submitter[P, R]):
         """
         await self._app.control(operations.holds.hold_job, self.name, note=note, skip=skip)
 
-    async def release(self, *, at_once: bool = False) -> None:
+    async def release(self, *, note: str | None = None, at_once: bool = False) -> None:
         """End the hold. What waits starts within a minute, or at once."""
-        await self._app.control(operations.holds.release_job, self.name, at_once=at_once)
+        await self._app.control(operations.holds.release_job, self.name, note=note, at_once=at_once)
 
     @property
     def decode_result(self) -> Decode:

@@ -1,6 +1,7 @@
 """Guard: who calls, by a token, by the cookie of a console session, or as the application says that mounts us.
 
-What was found is believed for a second, so that a revoked token is void on every server within two.
+What was found is believed for a second, so that a revoked token is void on every server within two. While PostgreSQL
+does not answer, those who ask how things are (metrics, health) are believed longer: that is when they need to know.
 Reads   store.access.tokens, store.access.sessions
 """
 
@@ -20,7 +21,7 @@ import msgspec
 from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.buckets import Buckets
 from mainspring.api.access.origins import Origin, Origins
-from mainspring.errors import Forbidden, MainspringError, Unauthorized
+from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unauthorized
 from mainspring.model.access.actors import Access, Actor, Role
 from mainspring.operations import Connections
 from mainspring.store.access import sessions, tokens
@@ -29,6 +30,8 @@ from mainspring.store.cluster.settings import database_id
 log = logging.getLogger("mainspring")
 
 BELIEVED = 1.0  # seconds
+BELIEVED_OFFLINE = 900.0  # seconds, while PostgreSQL does not answer
+PATIENCE_OFFLINE = 1.0  # seconds for PostgreSQL to answer, where the caller is believed without
 NOTE_EVERY = 10.0  # seconds between notes of which tokens were used
 MOST_REMEMBERED = 10_000
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -73,9 +76,19 @@ class Guard:
         self._mounted_key: bytes | None = None  # a script of another origin cannot read it, nor what is made with it
 
     async def caller(
-        self, scope: Any, headers: Mapping[str, str], origin: Origin, request_id: str, *, guesses: bool = True
+        self,
+        scope: Any,
+        headers: Mapping[str, str],
+        origin: Origin,
+        request_id: str,
+        *,
+        guesses: bool = True,
+        offline: bool = False,
     ) -> Caller:
-        """Raises Unauthorized for nobody that we know, RateLimited for an address that guesses."""
+        """Raises Unauthorized for nobody that we know, RateLimited for an address that guesses.
+
+        `offline`: one that was known lately is believed while PostgreSQL does not answer.
+        """
         if self._authorize is not None:
             return await self._mounted(scope, origin, request_id)
         given = headers.get("authorization")
@@ -90,13 +103,35 @@ class Guard:
         key = hashlib.sha256(kind + secret.encode(errors="surrogateescape")).digest()
         found = self._known.get(key)
         if found is None or monotonic() - found[0] > BELIEVED:
-            found = (monotonic(), await self._find(secret, is_token=given is not None, origin=origin, guesses=guesses))
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            self._known[key] = found
+            finding = self._find(secret, is_token=given is not None, origin=origin, guesses=guesses)
+            if offline and found is not None and monotonic() - found[0] < BELIEVED_OFFLINE:
+                found = await self._find_or_believe(key, finding, found)
+            else:
+                found = await self._found(key, finding)
         caller = found[1]
         actor = msgspec.structs.replace(caller.actor, address=origin.address, request_id=request_id)
         return caller._replace(actor=actor)
+
+    async def _found(self, key: bytes, finding: Awaitable[Caller]) -> tuple[float, Caller]:
+        """What was found, and when; it is remembered."""
+        try:
+            found = (monotonic(), await finding)
+        except Unauthorized:
+            self._known.pop(key, None)
+            raise
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[key] = found
+        return found
+
+    async def _find_or_believe(
+        self, key: bytes, finding: Awaitable[Caller], known: tuple[float, Caller]
+    ) -> tuple[float, Caller]:
+        try:
+            async with asyncio.timeout(PATIENCE_OFFLINE):
+                return await self._found(key, finding)
+        except (StoreUnavailable, TimeoutError):
+            return known
 
     async def _find(self, secret: str, *, is_token: bool, origin: Origin, guesses: bool) -> Caller:
         async with self._connections.acquire() as conn:

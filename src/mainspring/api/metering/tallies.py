@@ -71,3 +71,4 @@ def store(tally: StoreTally) -> Iterator[Family]:
     """The statements of a process that has no server, whose metrics have them."""
     yield family(metrics.STORE_SECONDS, tally.statements)
     yield family(metrics.STORE_ERRORS, tally.errors)
+    yield family(metrics.QUEUE_FULL, tally.queue_full)

@@ -79,7 +79,7 @@ def document(rows: Sequence[Row]) -> dict[str, Any]:
         "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": {"Problem": _problem(), **schemas.components},
+            "schemas": {"MergePatch": _MERGE_PATCH, "Problem": _problem(), **schemas.components},
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "`mainspring token create`"},
                 "session": {
@@ -123,6 +123,14 @@ def _tag(row: Row) -> str:
     return _TAG_OF.get(room, room)
 
 
+# By name: generators make a type of their own for each media type of an object that has none.
+_MERGE_PATCH: Schema = {
+    "type": "object",
+    "description": "A merge patch (RFC 7396): null resets a member to its default.",
+    "additionalProperties": True,
+}
+
+
 def _body(row: Row, schemas: Schemas) -> Schema | None:
     if row.body_type is not None:
         return {"required": True, "content": {row.body_type: {"schema": _lines((NewTask,))}}}
@@ -135,7 +143,7 @@ def _body(row: Row, schemas: Schemas) -> Schema | None:
     if row.method == "PATCH":
         kinds.append("application/merge-patch+json")
         if schema.get("type") == "object":
-            schema = {**schema, "description": "A merge patch (RFC 7396): null resets a member to its default."}
+            schema = {"$ref": REF.format(name="MergePatch")}
     return {"required": required, "content": {kind: {"schema": schema} for kind in kinds}}
 
 

@@ -123,8 +123,9 @@ def _plain(name: str) -> str:
 
 
 def _tidy(schema: Any) -> Any:
-    """Whole numbers as 64 bits: ids do not fit 32. An object of free members says so. Texts are not indented: of a
-    docstring they are, before Python 3.13."""
+    """Whole numbers as 64 bits: ids do not fit 32. An object of free members says so. A tuple is a list of so many
+    items: `"items": false` behind `prefixItems` makes some generators refuse the whole document. Texts are not
+    indented: of a docstring they are, before Python 3.13."""
     if isinstance(schema, list):
         return [_tidy(one) for one in schema]
     if not isinstance(schema, dict):
@@ -135,6 +136,11 @@ def _tidy(schema: Any) -> Any:
         tidy["description"] = inspect.cleandoc(text)
     if tidy.get("type") == "object" and not {"properties", "additionalProperties"} & set(tidy):
         tidy["additionalProperties"] = True
+    if (parts := tidy.pop("prefixItems", None)) is not None:
+        items = [one for place, one in enumerate(parts) if one not in parts[:place]]
+        tidy["items"] = items[0] if len(items) == 1 else {"anyOf": items}
+    if tidy.get("type") == "array":
+        tidy.setdefault("items", {})
     return {**tidy, "format": "int64"} if tidy.get("type") == "integer" else tidy
 
 

@@ -24,7 +24,10 @@ _hold_options = with_options(
     click.option("--note", metavar="TEXT", help="Why, for whoever meets the hold."),
     click.option("--skip", is_flag=True, help="Skip plan times meanwhile, as paused; else their tasks wait."),
 )
-_at_once = click.option("--at-once", is_flag=True, help="Start what waits at once, and not spread over a minute.")
+_release_options = with_options(
+    click.option("--note", metavar="TEXT", help="Why, for the audit."),
+    click.option("--at-once", is_flag=True, help="Start what waits at once, and not spread over a minute."),
+)
 
 
 @job.operation("hold", "mainspring job hold report --note 'the warehouse is down'", "mainspring job hold report --skip")
@@ -41,10 +44,10 @@ async def hold_job(client: Client, name: str, note: str | None, skip: bool) -> N
 
 @job.operation("release", "mainspring job release report", "mainspring job release report --at-once")
 @click.argument("name", type=name_of("job"))
-@_at_once
-async def release_job(client: Client, name: str, at_once: bool) -> None:
+@_release_options
+async def release_job(client: Client, name: str, note: str | None, at_once: bool) -> None:
     """Let the tasks of a held job start; what waits is spread over a minute."""
-    _confirm_release(await client.call(operations.holds.release_job, name, at_once=at_once), name)
+    _confirm_release(await client.call(operations.holds.release_job, name, note=note, at_once=at_once), name)
 
 
 @operation("hold", "mainspring hold --note 'until the database is moved'", "mainspring hold --list")
@@ -59,10 +62,10 @@ async def hold(client: Client, note: str | None, skip: bool, only_list: bool) ->
 
 
 @operation("release", "mainspring release", "mainspring release --at-once")
-@_at_once
-async def release(client: Client, at_once: bool) -> None:
+@_release_options
+async def release(client: Client, note: str | None, at_once: bool) -> None:
     """End the hold of everything; jobs that are held themselves stay so."""
-    _confirm_release(await client.call(operations.holds.release, at_once=at_once), "everything")
+    _confirm_release(await client.call(operations.holds.release, note=note, at_once=at_once), "everything")
 
 
 async def _list(client: Client) -> None:

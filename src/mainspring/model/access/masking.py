@@ -33,6 +33,8 @@ _ADDRESSES = {"ping_url", "heartbeat_url"}
 # A part of a path that is more likely a credential than a word.
 _TOKEN = re.compile(r"(?=.*[0-9])[A-Za-z0-9_-]{16,}|[A-Za-z0-9_-]{32,}")
 
+_PLAIN = (bool, int, float)  # they hold no secret
+
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 _BARE_USER = re.compile(r"(https?://)[^\s/:@]+@", re.IGNORECASE)  # a token without a name
 _ASSIGNED = re.compile(rf"((?:[\w-]*(?:{_NAMES}|api[_-]?key|access[_-]?key)[\w-]*)=)[^\s&#'\"]+", re.IGNORECASE)
@@ -63,9 +65,12 @@ def _masked(value: Any, names: re.Pattern[str] | None) -> Any:
         items = [_masked(one, names) for one in value]
         return value if _same(items, value) else type(value)(items)
     if isinstance(value, msgspec.Struct):
-        before = {name: getattr(value, name) for name in value.__struct_fields__}
-        hidden = {name: _member(name, one, None) for name, one in before.items()}
-        return value if _same(hidden.values(), before.values()) else msgspec.structs.replace(value, **hidden)
+        hidden = {}
+        for name in value.__struct_fields__:
+            one = getattr(value, name)
+            if one and type(one) not in _PLAIN and (shown := _member(name, one, None)) is not one:
+                hidden[name] = shown
+        return msgspec.structs.replace(value, **hidden) if hidden else value
     return value
 
 

@@ -41,6 +41,7 @@ from mainspring.model.words.durations import seconds
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
+from mainspring.operations.parts.slices import Slices
 from mainspring.store.batches import batches
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
@@ -169,9 +170,11 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
         raise ValidationError(f"tasks: {len(tasks):,}; at most {MOST:,} at once", field="tasks")
     answers: dict[int, Submitted | MainspringError] = {}
     shared: dict[int, Submission] = {}
+    slices = Slices()
     for number, task in enumerate(tasks):
+        await slices.rest()  # a thousand of them take longer than an event loop may be held
         try:
-            given = checked(actor, task)
+            given = await checked_beside(actor, task)
         except MainspringError as error:
             answers[number] = error
             continue

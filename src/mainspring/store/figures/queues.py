@@ -42,12 +42,20 @@ class Count(NamedTuple):
         return sum(queue.tasks for queue in self.queues)
 
 
+_BLOCKS = """
+    select pg_relation_size(format('%I.task', 'mainspring')) / current_setting('block_size')::integer, mainspring.now()
+"""
+
+
 async def blocks(conn: Connection) -> int:
     """The size of the table of live tasks, dead rows included: what a whole count costs."""
-    size: int = await conn.fetchval(
-        "select pg_relation_size(format('%I.task', 'mainspring')) / current_setting('block_size')::integer"
-    )
-    return size
+    return (await blocks_now(conn))[0]
+
+
+async def blocks_now(conn: Connection) -> tuple[int, datetime]:
+    """The same, and what time it is."""
+    size, now = await conn.fetchrow(_BLOCKS)
+    return size, now
 
 
 # A sample scan reads whole blocks, as a sequential one does; the latter is twice as fast.
@@ -179,7 +187,7 @@ async def counted(conn: Connection, jobs: Sequence[int] | None) -> list[Queue]:
 
 
 # The sequence grows by one for each task, whoever submits it. The time between the two looks is at least 30 seconds.
-_ARRIVALS = f"""
+ARRIVALS = f"""
     select greatest(0, now.created - before.created)
            / date_part('epoch', now.counted_at - before.counted_at)
       from mainspring.queue_count now
@@ -192,7 +200,7 @@ _ARRIVALS = f"""
 
 async def arrivals(conn: Connection) -> float | None:
     """Tasks that were submitted per second within the last minute or two; None: not known yet."""
-    rate: float | None = await conn.fetchval(_ARRIVALS)
+    rate: float | None = await conn.fetchval(ARRIVALS)
     return rate
 
 

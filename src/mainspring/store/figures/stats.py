@@ -95,9 +95,10 @@ class Stats(msgspec.Struct, frozen=True):
     tables: list[TableView]
 
 
-# Since the start of each process that was here within the hour. An agent that reconnects has another session with the
-# same count; an agent inside a server's process shares its loop.
-_BLOCKED = """
+# Blocked loops: since the start of each process that was here within the hour. An agent that reconnects has another
+# session with the same count; an agent inside a server's process shares its loop.
+# In one statement: each costs as much to send and to read as to run.
+_AROUND = f"""
     with agents as (
         select max(blocked) as times, max(blocked_seconds) as seconds, max(process) as process from mainspring.agent
          where lease_until > mainspring.now() - interval '1 hour' group by coalesce(instance, session::text)
@@ -108,13 +109,11 @@ _BLOCKED = """
          where lease_until > mainspring.now() - interval '1 hour'
            and not exists (select from agents where agents.process = server.process)
     )
-    select coalesce(sum(times), 0)::integer as times, coalesce(round(sum(seconds)::numeric, 1), 0)::float8 as seconds
+    select coalesce(sum(times), 0)::integer as times, coalesce(round(sum(seconds)::numeric, 1), 0)::float8 as seconds,
+           ({queues.ARRIVALS}) as arrivals,
+           case when has_sequence_privilege('mainspring.queue_full', 'select, usage')
+                then coalesce(pg_sequence_last_value('mainspring.queue_full'), 0) end as queue_full
       from loops
-"""
-
-_QUEUE_FULL = """
-    select case when has_sequence_privilege('mainspring.queue_full', 'select, usage')
-                then coalesce(pg_sequence_last_value('mainspring.queue_full'), 0) end
 """
 
 # By whole minutes: up to one more than the hour.
@@ -135,21 +134,22 @@ async def stats(conn: Connection, jobs: Sequence[int] | None = None) -> Stats:
     ]
     agents = [agent for agent in await registry.listing(conn) if agent.status in ("active", "draining")]
     cluster = await cluster_views.summary(conn)
+    times, seconds, arrivals, queue_full = await conn.fetchrow(_AROUND)
     return Stats(
         live=live.by_state,
         due=live.due,
         oldest_due=live.oldest_due,
         is_estimated=live.is_estimated,
         counted_at=live.counted_at,
-        arrivals=await queues.arrivals(conn) if jobs is None else None,
+        arrivals=arrivals if jobs is None else None,
         last_hour={state.label: counts.attempts for state, again, counts in hour if not again},
         retried=sum(counts.attempts for _, again, counts in hour if again),
         timeouts=sum(counts.attempts for state, _, counts in hour if state is TaskState.TIMED_OUT),
-        queue_full_errors=await conn.fetchval(_QUEUE_FULL) if jobs is None else None,
+        queue_full_errors=queue_full if jobs is None else None,
         lateness_ms=_lateness([counts for _, _, counts in hour]),
         agents_total=len(agents),
         agents_idle=sum(agent.holds == 0 for agent in agents),
-        blocked=BlockedView(*await conn.fetchrow(_BLOCKED)),
+        blocked=BlockedView(times, seconds),
         servers=cluster.servers,
         leader=cluster.leader,
         agents=[AgentLoad(a.name, a.session, a.slots, a.holds) for a in agents],
@@ -166,13 +166,13 @@ async def live_tasks(conn: Connection, jobs: Sequence[int] | None = None) -> Liv
 
 async def live_queues(conn: Connection, jobs: Sequence[int] | None = None) -> tuple[Sequence[Queue], bool, datetime]:
     """The same by job and state; whether that is an estimate; as of when."""
-    blocks = await queues.blocks(conn)
+    blocks, now = await queues.blocks_now(conn)
     last = await queues.last(conn) if blocks > FEW else None
     if last is not None and last.age < FRESH:
         return await queues.counted(conn, jobs), last.is_estimated, last.counted_at
     count = await queues.count(conn, FEW / max(FEW, blocks))  # few, or no leader counts them
     found = [queue for queue in count.queues if jobs is None or queue.job in jobs]
-    return found, count.is_estimated, await conn.fetchval("select mainspring.now()")
+    return found, count.is_estimated, now
 
 
 def _live(found: Sequence[Queue], is_estimated: bool, counted_at: datetime) -> Live:
@@ -194,9 +194,10 @@ def _lateness(hour: Sequence[Counts]) -> LatenessView | None:
 
 
 async def _waiting(conn: Connection, jobs: Sequence[int] | None) -> list[WaitingView]:
-    there = await registry.loaded(conn)
+    pools = await waiting_pools(conn, jobs=jobs)
+    there = await registry.loaded(conn) if pools else []
     return [
         WaitingView(waiting.jobs, waiting.tasks, wait.code, wait.reason)
-        for waiting in await waiting_pools(conn, jobs=jobs)
+        for waiting in pools
         if (wait := why(waiting.requirements, there)) is not None
     ]

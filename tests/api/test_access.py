@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -182,6 +183,44 @@ async def test_who_asks_how_things_are_is_believed_while_postgresql_does_not_ans
     assert_problem(await viewer.get("/metrics"), 401, "unauthorized")
     monkeypatch.setattr(api.guard, "_connections", Away())
     assert_problem(await viewer.get("/metrics"), 503, "store_unavailable")
+
+
+async def test_requests_of_one_token_that_come_at_once_share_a_lookup(
+    as_role: MakeCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up, find = [], tokens.find
+
+    async def counted(conn: Connection, secret: str) -> Any:
+        looked_up.append(secret)
+        return await find(conn, secret)
+
+    monkeypatch.setattr(tokens, "find", counted)
+    viewer, other = await as_role(Role.VIEWER), await as_role(Role.VIEWER)
+    answers = await asyncio.gather(*(caller.get("/api/v1/session") for caller in [viewer, other] * 10))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(looked_up) == 2
+
+
+async def test_a_lookup_that_is_given_up_leaves_the_others_theirs(
+    as_role: MakeCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, find = asyncio.Event(), tokens.find
+
+    async def silent_at_first(conn: Connection, secret: str) -> Any:
+        if not began.is_set():
+            began.set()
+            await asyncio.Event().wait()
+        return await find(conn, secret)
+
+    monkeypatch.setattr(tokens, "find", silent_at_first)
+    viewer = await as_role(Role.VIEWER)
+    first = asyncio.create_task(viewer.get("/api/v1/session"))
+    await began.wait()
+    others = [asyncio.create_task(viewer.get("/api/v1/session")) for _ in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+    async with asyncio.timeout(20):
+        assert {(await other).status_code for other in others} == {200}
 
 
 async def test_a_revoked_token_is_void_within_two_seconds(

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from inspect import isawaitable
 from time import monotonic
 from typing import Any, NamedTuple
@@ -66,7 +67,8 @@ class Guard:
         self._connections = connections
         self._origins = origins
         self._authorize = authorize
-        self._known: dict[bytes, tuple[float, Caller]] = {}
+        self._known: dict[bytes, tuple[float, Caller]] = {}  # with the time at which PostgreSQL was asked
+        self._lookups: dict[bytes, asyncio.Event] = {}  # under way
         bounds = bounds or Bounds()
         self._rate = bounds.rate
         self._failures = Buckets(bounds.failures / 60, bounds.failures)
@@ -103,33 +105,43 @@ class Guard:
         key = hashlib.sha256(kind + secret.encode(errors="surrogateescape")).digest()
         found = self._known.get(key)
         if found is None or monotonic() - found[0] > BELIEVED:
-            finding = self._find(secret, is_token=given is not None, origin=origin, guesses=guesses)
+            find = partial(self._find, secret, is_token=given is not None, origin=origin, guesses=guesses)
             if offline and found is not None and monotonic() - found[0] < BELIEVED_OFFLINE:
-                found = await self._find_or_believe(key, finding, found)
+                found = await self._find_or_believe(key, find, found)
             else:
-                found = await self._found(key, finding)
+                found = await self._found(key, find)
         caller = found[1]
         actor = msgspec.structs.replace(caller.actor, address=origin.address, request_id=request_id)
         return caller._replace(actor=actor)
 
-    async def _found(self, key: bytes, finding: Awaitable[Caller]) -> tuple[float, Caller]:
-        """What was found, and when; it is remembered."""
+    async def _found(self, key: bytes, find: Callable[[], Awaitable[Caller]]) -> tuple[float, Caller]:
+        """What `find` finds, and when. Requests with one secret that come at once share a lookup: a server that was
+        restarted gets all the streams of a token in one moment."""
+        came = monotonic()
+        while (lookup := self._lookups.get(key)) is not None:
+            await lookup.wait()
+            if (known := self._known.get(key)) is not None and came - known[0] < BELIEVED:
+                return known
+        lookup = self._lookups[key] = asyncio.Event()
         try:
-            found = (monotonic(), await finding)
+            found = (monotonic(), await find())
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = found
+            return found
         except Unauthorized:
             self._known.pop(key, None)
             raise
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known[key] = found
-        return found
+        finally:
+            del self._lookups[key]
+            lookup.set()
 
     async def _find_or_believe(
-        self, key: bytes, finding: Awaitable[Caller], known: tuple[float, Caller]
+        self, key: bytes, find: Callable[[], Awaitable[Caller]], known: tuple[float, Caller]
     ) -> tuple[float, Caller]:
         try:
             async with asyncio.timeout(PATIENCE_OFFLINE):
-                return await self._found(key, finding)
+                return await self._found(key, find)
         except (StoreUnavailable, TimeoutError):
             return known
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.torture.load import JOBS
+from tests.torture.load import JOBS, WAITS
 from tests.torture.plan import Fault, Sizes
 
 SECONDS = 20.0
@@ -33,6 +33,7 @@ class Mutation(NamedTuple):
     jobs: Mapping[str, int] = JOBS
     holds: bool = False  # jobs are held and released
     alerts: bool = False  # there is a channel
+    waits: Mapping[float, int] = WAITS  # seconds at work
 
 
 # An agent that is out of reach past its lease, and comes back with what it has to say.
@@ -345,6 +346,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
         AWAY,
         frozenset({"L3", "L7"}),
+    ),
+    Mutation(
+        "a chunk that goes on past its lease",
+        (
+            Edit(
+                "agent/run/chunks.py",
+                "        if call.stopping is not None:\n            self._cancel(call)\n\n    def _time_out",
+                "        if call.stopping is not None and reason != 'lost':\n"
+                "            self._cancel(call)\n\n    def _time_out",
+            ),
+        ),
+        AWAY,
+        frozenset({"L3"}),
+        jobs={"gather": 1},
+        waits={10.0: 1},  # each call is still at work when another agent has its tasks
     ),
     Mutation(
         "an agent that looks at no deadline",

@@ -27,7 +27,7 @@ from tests.torture.cluster import Cluster
 from tests.torture.evidence import Evidence
 from tests.torture.holder import Holder
 from tests.torture.injector import Injector
-from tests.torture.load import JOBS, Load
+from tests.torture.load import JOBS, WAITS, Load
 from tests.torture.oracle import expected
 from tests.torture.plan import LEASE, Fault, Sizes
 from tests.torture.timetable import TIMETABLE
@@ -50,6 +50,7 @@ class Trial(NamedTuple):
     jobs: Mapping[str, int] = JOBS  # that are submitted, with their weights
     holds: bool = True  # jobs are held and released
     alerts: bool = True  # there is a channel
+    waits: Mapping[float, int] = WAITS  # seconds at work of what is submitted, with their weights
 
 
 async def torture(trial: Trial, keep: Path | None = None) -> Evidence:
@@ -82,7 +83,7 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
         if trial.alerts:
             async with cluster.connected() as conn:
                 await alerts.begin(conn, receiver)
-        load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs)
+        load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs, trial.waits)
         batches = BatchLoad(cluster.dsn_through("client"), trial.seed)
         holder = Holder(cluster.dsn_through("client"), trial.seed, trial.jobs)
         cluster.watch()

@@ -66,6 +66,7 @@ class Tried(Struct):
     number: int
     state: int
     code: str | None
+    started: bool = False  # by what the database knew
 
 
 class Fired(Struct):
@@ -171,9 +172,10 @@ _ENDED = """
       left join mainspring.schedule s on s.id = h.schedule_id
      order by h.id, h.written_at
 """
-_TRIED = (
-    "select task_id as task, token, number, state, error_code as code from mainspring.attempt order by task_id, token"
-)
+_TRIED = """
+    select task_id as task, token, number, state, error_code as code, started_at is not null as started
+      from mainspring.attempt order by task_id, token
+"""
 _FIRED = """
     select s.name as schedule, f.scope, date_part('epoch', f.plan_time) as plan_time, f.task_id as task, f.reason
       from mainspring.fire f join mainspring.schedule s on s.id = f.schedule_id

@@ -273,8 +273,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "store/postgres/migrations/0001_schema.sql",
-                "            if holder <> task then\n                perform mainspring.check_exists",
-                "            if holder <> task and false then\n                perform mainspring.check_exists",
+                "                if holder <> task then\n                    perform mainspring.check_exists",
+                "                if holder <> task and false then\n                    perform mainspring.check_exists",
             ),
         ),
         # Answers do not come, and submissions are repeated.

@@ -965,6 +965,9 @@ begin
         waiting := waiting + counted.live - counted.held;
     else
         waiting := mainspring.count_waiting(job, most - more + 1);
+        if waiting + more > most and most <= 10000 then      -- refused: how many there are, and not only that
+            waiting := mainspring.count_waiting(job, most + 10000);
+        end if;
     end if;
     return case when waiting + more > most then waiting end;
 end

@@ -136,6 +136,7 @@ class Database:
         )
         other._breaker, other._connector = self._breaker, self._connector
         other._was_admitted = self._was_admitted
+        other.tally = self.tally  # a scrape tells of the whole process
         other._session = _SESSION | {
             "statement_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
             "idle_in_transaction_session_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",

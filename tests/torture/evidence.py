@@ -146,6 +146,7 @@ class Evidence(Struct):
     bound: float = 0.0
     did_not_stop: list[str] = []
     held: list[HeldSpan] = []
+    most_waiting: int = 0  # tasks of the crowd that no agent had had, at any look
     alerted: dict[str, int] | None = None  # failures that were noted, by job; None: nobody was told
     deliveries: list[Delivery] = []
     receipts: list[Receipt] = []

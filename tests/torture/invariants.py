@@ -1,4 +1,4 @@
-"""L1 to L15: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
+"""L1 to L16: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
 
     L1  every accepted task ends, with an effect            L6  no write with a stale token
     L2  effectively_once: one effect                        L7  nothing of a task after its end
@@ -10,6 +10,7 @@
                                                             L13 nothing of a held job starts
                                                             L14 nothing starts after its deadline
                                                             L15 failures are noted once, and told in few messages
+                                                            L16 no more tasks wait than the bound of a queue allows
 Next: tests/torture/spans.py for L3, L6 and L7; batch_invariants.py beside it for L12, alert_invariants.py for L15;
       tests/torture/report.py
 """
@@ -25,6 +26,7 @@ from tests.ledger import Line
 from tests.torture.alert_invariants import alerts
 from tests.torture.app import DEADLINE
 from tests.torture.batch_invariants import batches
+from tests.torture.crowd import ALLOWED
 from tests.torture.evidence import Ended, Evidence, Happened
 from tests.torture.plan import Fault
 from tests.torture.spans import SECOND, Violation, exclusive_runs, stale_writes, works_after_the_end
@@ -34,6 +36,7 @@ AT_MOST_ONCE = {"launch", "volley", *(tick.name for tick in TIMETABLE if tick.de
 EFFECTIVELY_ONCE = {"pay", "pour", *(tick.name for tick in TIMETABLE if tick.delivery == "effectively_once")}
 MAY_SKIP = {tick.name for tick in TIMETABLE if tick.overlap in ("skip", "queue")}
 HASTY = "hasty"
+CROWDED = "crowded"
 NO_STALL = {"kill", "guardian", "partition", "slow", "cut", "late"}  # faults that freeze no process
 MOMENT = 1.0  # seconds between the start of an attempt and the first line that it writes, on a busy machine
 CRASHES = 3  # of its agent, after which a task is quarantined
@@ -68,6 +71,8 @@ def ends(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("L1", f"task {task} has ended {len(rows)} times", task)
         if rows[0].batch is not None or rows[0].callback is not None:
             wanted[task] = "of a batch"
+        if rows[0].job == CROWDED:  # whose last answers may be lost
+            wanted[task] = "of the crowd"
         if task not in wanted and (rows[0].schedule, rows[0].scope, rows[0].plan_time) not in skipped:
             yield Violation("L1", f"task {task} of {rows[0].job} was neither accepted nor planned", task)
         elif not _ended_well(rows[0], lost[task]):
@@ -331,6 +336,12 @@ def _known_starts(evidence: Evidence) -> dict[int, int]:
     return found
 
 
+def bounds(evidence: Evidence) -> Iterator[Violation]:
+    """L16: of a bounded job no more tasks wait than may, but for submissions that were under way at the same moment."""
+    if evidence.most_waiting > ALLOWED:
+        yield Violation("L16", f"{evidence.most_waiting} tasks of a bounded job waited; {ALLOWED} may at the most")
+
+
 def _may_stall(evidence: Evidence, at: int) -> bool:
     """Whether a process may have been frozen a moment ago, between two of its steps, or the clock was set."""
     frozen = any(
@@ -356,4 +367,5 @@ CHECKS: tuple[Check, ...] = (
     holds,
     deadlines,
     alerts,
+    bounds,
 )

@@ -33,6 +33,7 @@ class Mutation(NamedTuple):
     jobs: Mapping[str, int] = JOBS
     holds: bool = False  # jobs are held and released
     alerts: bool = False  # there is a channel
+    crowd: bool = False  # more is submitted of a bounded job than may wait
     waits: Mapping[float, int] = WAITS  # seconds at work
 
 
@@ -389,6 +390,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         (),
         frozenset({"L13"}),
         holds=True,
+    ),
+    Mutation(
+        "a bound that the leader's count decides alone",
+        (
+            Edit(
+                "store/postgres/migrations/0001_schema.sql",
+                "counted.live + mainspring.last_task() - counted.created + more <= most",
+                "counted.live + more <= most",
+            ),
+        ),
+        (),
+        frozenset({"L16"}),
+        crowd=True,
     ),
     Mutation(
         "outcomes of a chunk in another order",

@@ -73,6 +73,7 @@ async def _broken(mutation: Mutation, source: Path, *, quiet: bool = False) -> s
             mutation.jobs,
             mutation.holds,
             mutation.alerts,
+            mutation.crowd,
             mutation.waits,
         )
     )

@@ -10,6 +10,7 @@ import pytest
 
 from mainspring.model.tasks.states import TaskState
 from tests.ledger import Line
+from tests.torture.crowd import ALLOWED
 from tests.torture.evidence import (
     Batched,
     Delivery,
@@ -559,6 +560,17 @@ def test_a_deadline_is_on_the_clock_of_the_database(ahead: float, is_late: bool)
     evidence = hasty(2.0)
     evidence.clock_steps = [(-20 * SECOND, ahead)]
     assert ("L14" in broken(evidence)) is is_late
+
+
+# ── L16 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bound_that_is_passed_by_more_than_submissions_under_way_is_found() -> None:
+    evidence = good()
+    evidence.most_waiting = ALLOWED
+    assert broken(evidence) == set()
+    evidence.most_waiting += 1
+    assert broken(evidence) == {"L16"}
 
 
 # ── L15 ─────────────────────────────────────────────────────────────────────────────────────────

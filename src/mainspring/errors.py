@@ -249,6 +249,23 @@ class QueueFull(MainspringError):
 
     code = "queue_full"
 
+    @property
+    def limit(self) -> int:
+        return self._detail("limit")
+
+    @property
+    def waiting(self) -> int:
+        return self._detail("waiting")
+
+    @property
+    def retry_after(self) -> int:
+        return self._detail("retry_after")
+
+    def _detail(self, name: str) -> int:
+        value = self.details.get(name, 0)
+        assert isinstance(value, int)
+        return value
+
 
 class TaskFailed(MainspringError):
     """Raised by `Task.result()` when the task ended in any state but succeeded."""

@@ -295,13 +295,19 @@ async def store(stage: Stage, moves: Sequence[Move]) -> None:
 async def queues(stage: Stage, moves: Sequence[Move]) -> None:
     await jobs.register(stage.conn, {"small": Definition(Python("small"), max_queued=1)})
     async with idle_server(stage) as server:
+        cluster = ClusterMetrics(stage.database)
+        await stage.watch([ServerMetrics(server).families, cluster.families], cluster.refresh)
         async with stage.database.acquire() as conn:
             await conn.fetchval("select mainspring.enqueue('small', expires => '1 millisecond')")
+        requests = stage.database.for_api()
+        async with requests.acquire() as conn:
             with suppress(asyncpg.PostgresError):
                 await conn.fetchval("select mainspring.enqueue('small')")
+        await requests.close()
         await asyncio.sleep(0.01)
         await server.expiry.step()
         await stage.moved(moves)
+        await cluster.close()
 
 
 # ── this process ────────────────────────────────────────────────────────────────────────────────

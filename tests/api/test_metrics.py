@@ -111,7 +111,11 @@ MOVES: dict[Story, list[Move]] = {
         move("elections_total"),
     ],
     stories.store: [move("store_errors_total", code="22012")],
-    stories.queues: [move("queue_full_total", job="small"), move("tasks_expired_total")],
+    stories.queues: [
+        move("queue_full_total", job="small"),
+        move("cluster_queue_full_total"),
+        move("tasks_expired_total"),
+    ],
     stories.alerts: [move("alerts", rule="no-agents", state="firing")],
     stories.unowned: [move("cluster_segments_unowned")],
     stories.holds: [

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from mainspring.cli import render
 from mainspring.cli.processes.demo import percentile
 from mainspring.cli.processes.run import mask
-from mainspring.cli.render import fields, table, visible
+from mainspring.cli.render import cell, fields, table, visible
 
 
 def test_control_characters_are_shown_and_not_obeyed() -> None:
     assert visible("\x1b[31mred\x07 é\u202e") == "\\x1b[31mred\\x07 é\\u202e"
+
+
+def test_an_id_stands_as_it_is_typed_again() -> None:
+    id = "b5b64ce6-e008-4162-bedf-3ef475379456"
+    assert cell(UUID(id)) == id
 
 
 def test_a_table_in_a_pipe_has_one_line_per_row_and_tabs_between_cells(capsys: pytest.CaptureFixture[str]) -> None:

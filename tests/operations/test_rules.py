@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -62,6 +63,46 @@ async def test_many_and_each_obey_as_one_does(conn: Connection) -> None:
     )
     found = await conn.fetch("select priority, options->>'rule' as rule from mainspring.task order by id")
     assert [tuple(row) for row in found] == [(7, "core"), (5, None), (7, "core"), (5, None)]
+
+
+_SEVERAL = {
+    "forced": NewRule(order=1, when=[when("tag", "has", "urgent")], priority=9, force=True),
+    "mine": NewRule(order=2, when=[when("submitter", "=", "alice")], shift=-3),
+    "of a batch": NewRule(order=3, when=[when("origin", "=", "batch")], shift=9),
+    "small": NewRule(order=4, when=[when("args_count", "<", 2), when("tag", "has", "x")], shift=1),
+    "core": NewRule(order=5, when=[when("args.repo", "like", "core*")], priority=7),
+}
+
+
+@pytest.mark.parametrize("given", [None, "low"], ids=["no priority given", "a priority given"])
+@pytest.mark.parametrize("submitter", [None, "alice"])
+@pytest.mark.parametrize("tags", [None, ["x"], ["x", "urgent"]], ids=str)
+@pytest.mark.parametrize("in_batch", [False, True], ids=["alone", "in a batch"])
+async def test_every_way_of_submitting_decides_alike(
+    conn: Connection, given: str | None, submitter: str | None, tags: list[str] | None, in_batch: bool
+) -> None:
+    """enqueue() asks the rules by itself, the others by mainspring.by_rules()."""
+    for name, rule in _SEVERAL.items():
+        await rules.put(conn, ACTOR, name, rule)
+    batch = await conn.fetchval("select mainspring.open_batch('import')") if in_batch else None
+    for args in ("{}", '{"repo": "core-x", "n": 1}'):
+        await conn.execute("delete from mainspring.task")
+        await conn.fetchval(
+            """select mainspring.enqueue('build', $1::jsonb, priority => $2, tags => $3, submitter => $4, batch => $5),
+                      mainspring.enqueue_many('build', array[$1::jsonb], priority => $2, tags => $3, submitter => $4,
+                                              batch => $5)""",
+            *(args, given, tags, submitter, batch),
+        )
+        options = {"tags": tags, "submitter": submitter}
+        own = json.dumps({name: value for name, value in options.items() if value})
+        await conn.fetchval(
+            """select mainspring.enqueue_each('{build}', array[$1::jsonb], priorities => array[$2::text],
+                                              options => array[$3::jsonb], batches => array[$4::bigint])""",
+            *(args, given, own, batch),
+        )
+        found = await conn.fetch("select priority, options->>'rule' from mainspring.task order by id")
+        assert len(found) == 3
+        assert len({tuple(row) for row in found}) == 1, [tuple(row) for row in found]
 
 
 async def test_the_origin_of_a_task_of_a_batch_is_the_batch_however_it_is_submitted(conn: Connection) -> None:

@@ -293,6 +293,19 @@ async def test_a_waiting_task_gets_another_priority_and_time(conn: Connection, m
     assert (await tasks.status(conn, ACTOR, id)).run_at < at
 
 
+async def test_the_start_deadline_moves_with_the_time_of_a_task(conn: Connection, make_task: MakeTask) -> None:
+    at = datetime(2199, 1, 1, tzinfo=UTC)
+    id = await make_task()
+    await conn.execute("update mainspring.task set expires_at = run_at + interval '1 hour' where id = $1", id)
+    await tasks.change(conn, ACTOR, id, run_at=at)
+    assert (await tasks.status(conn, ACTOR, id)).expires_at == at + timedelta(hours=1)
+    await tasks.change(conn, ACTOR, id, priority="high")
+    assert (await tasks.status(conn, ACTOR, id)).expires_at == at + timedelta(hours=1)
+    await tasks.change(conn, ACTOR, id, now=True)
+    view = await tasks.status(conn, ACTOR, id)
+    assert view.expires_at == view.run_at + timedelta(hours=1)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

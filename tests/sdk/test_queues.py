@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from mainspring import App, QueueFull, TaskFailed, ValidationError
+from mainspring.errors import InvalidTransition
 from mainspring.store.postgres.database import Connection
 
 
@@ -52,7 +54,7 @@ async def test_a_full_queue_raises_or_is_waited_for(app: App) -> None:
         waiting = await import_file.enqueue_many(["b", "c"])
         with pytest.raises(QueueFull) as full:
             await import_file.enqueue("d")
-        assert (full.value.details["limit"], full.value.details["waiting"]) == (2, 2)
+        assert (full.value.limit, full.value.waiting, full.value.retry_after) == (2, 2, 60)
         with pytest.raises(QueueFull):
             await import_file.using(if_full="wait", timeout="100ms").enqueue("d")
         patient = asyncio.create_task(import_file.using(if_full="wait").enqueue("d"))
@@ -61,6 +63,23 @@ async def test_a_full_queue_raises_or_is_waited_for(app: App) -> None:
         free.set()
         last = await patient
         await asyncio.gather(running.result(), last.result(), *(task.result() for task in waiting))
+
+
+async def test_a_waiting_task_gets_another_priority_and_time(app: App) -> None:
+    @app.job
+    async def import_file(name: str) -> str:
+        return name
+
+    async with app.running():
+        task = await import_file.using(delay="1h", expires="10m").enqueue("a")
+        later = datetime.now(UTC) + timedelta(hours=2)
+        await task.edit(priority="high", run_at=later)
+        view = await task.status()
+        assert (view.priority, view.run_at, view.expires_at) == (7, later, later + timedelta(minutes=10))
+        await task.edit(now=True)
+        assert await task.result() == "a"
+        with pytest.raises(InvalidTransition):
+            await task.edit(now=True)
 
 
 async def test_waiting_and_a_transaction_exclude_each_other(app: App, conn: Connection) -> None:

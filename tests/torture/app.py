@@ -23,6 +23,7 @@ from tests.torture.timetable import TIMETABLE, Tick
 LEDGER = "MAINSPRING_TORTURE_LEDGER"
 START, END = "MAINSPRING_TORTURE_START", "MAINSPRING_TORTURE_END"  # of all schedules
 BEAT = 0.2  # seconds
+BOUND = 6  # tasks of the crowd that may wait
 DEADLINE = 1.5  # seconds after its time, until which a hasty task must have started
 COMMAND = Path(__file__).with_name("command.py")
 
@@ -139,6 +140,10 @@ def make_app() -> App:
     @app.job(expires=DEADLINE, **RETRIES)
     async def hasty(number: int, wait: float = 0.0, fails: int = 0) -> None:
         await work(wait, fails)
+
+    @app.job(max_queued=BOUND, max_running=1, **RETRIES)
+    async def crowded(number: int, wait: float = 0.0) -> None:
+        await work(wait, 0)
 
     @app.job(**RETRIES)
     async def grow(number: int, wait: float = 0.0) -> None:

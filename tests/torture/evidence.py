@@ -66,6 +66,7 @@ class Tried(Struct):
     number: int
     state: int
     code: str | None
+    started: bool = False  # by what the database knew
 
 
 class Fired(Struct):
@@ -145,6 +146,7 @@ class Evidence(Struct):
     bound: float = 0.0
     did_not_stop: list[str] = []
     held: list[HeldSpan] = []
+    most_waiting: int = 0  # tasks of the crowd that no agent had had, at any look
     alerted: dict[str, int] | None = None  # failures that were noted, by job; None: nobody was told
     deliveries: list[Delivery] = []
     receipts: list[Receipt] = []
@@ -171,9 +173,10 @@ _ENDED = """
       left join mainspring.schedule s on s.id = h.schedule_id
      order by h.id, h.written_at
 """
-_TRIED = (
-    "select task_id as task, token, number, state, error_code as code from mainspring.attempt order by task_id, token"
-)
+_TRIED = """
+    select task_id as task, token, number, state, error_code as code, started_at is not null as started
+      from mainspring.attempt order by task_id, token
+"""
 _FIRED = """
     select s.name as schedule, f.scope, date_part('epoch', f.plan_time) as plan_time, f.task_id as task, f.reason
       from mainspring.fire f join mainspring.schedule s on s.id = f.schedule_id

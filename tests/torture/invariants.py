@@ -1,4 +1,4 @@
-"""L1 to L15: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
+"""L1 to L16: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
 
     L1  every accepted task ends, with an effect            L6  no write with a stale token
     L2  effectively_once: one effect                        L7  nothing of a task after its end
@@ -10,6 +10,7 @@
                                                             L13 nothing of a held job starts
                                                             L14 nothing starts after its deadline
                                                             L15 failures are noted once, and told in few messages
+                                                            L16 no more tasks wait than the bound of a queue allows
 Next: tests/torture/spans.py for L3, L6 and L7; batch_invariants.py beside it for L12, alert_invariants.py for L15;
       tests/torture/report.py
 """
@@ -21,9 +22,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from mainspring.model.tasks.states import TaskState
+from tests.ledger import Line
 from tests.torture.alert_invariants import alerts
 from tests.torture.app import DEADLINE
 from tests.torture.batch_invariants import batches
+from tests.torture.crowd import ALLOWED
 from tests.torture.evidence import Ended, Evidence, Happened
 from tests.torture.plan import Fault
 from tests.torture.spans import SECOND, Violation, exclusive_runs, stale_writes, works_after_the_end
@@ -33,6 +36,7 @@ AT_MOST_ONCE = {"launch", "volley", *(tick.name for tick in TIMETABLE if tick.de
 EFFECTIVELY_ONCE = {"pay", "pour", *(tick.name for tick in TIMETABLE if tick.delivery == "effectively_once")}
 MAY_SKIP = {tick.name for tick in TIMETABLE if tick.overlap in ("skip", "queue")}
 HASTY = "hasty"
+CROWDED = "crowded"
 NO_STALL = {"kill", "guardian", "partition", "slow", "cut", "late"}  # faults that freeze no process
 MOMENT = 1.0  # seconds between the start of an attempt and the first line that it writes, on a busy machine
 CRASHES = 3  # of its agent, after which a task is quarantined
@@ -67,6 +71,8 @@ def ends(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("L1", f"task {task} has ended {len(rows)} times", task)
         if rows[0].batch is not None or rows[0].callback is not None:
             wanted[task] = "of a batch"
+        if rows[0].job == CROWDED:  # whose last answers may be lost
+            wanted[task] = "of the crowd"
         if task not in wanted and (rows[0].schedule, rows[0].scope, rows[0].plan_time) not in skipped:
             yield Violation("L1", f"task {task} of {rows[0].job} was neither accepted nor planned", task)
         elif not _ended_well(rows[0], lost[task]):
@@ -135,11 +141,16 @@ def early(evidence: Evidence) -> Iterator[Violation]:
             continue
         if any(abs(line.at - at) < CLOCK_NEWS for at, _ in evidence.clock_steps):
             continue
-        ahead = next((ahead for at, ahead in reversed(evidence.clock_steps) if at <= line.at), 0.0)
-        began = (line.at - evidence.wall_to_boot) / SECOND + ahead
+        began = _database_time(evidence, line.at)
         if began < plan_times[line.task] - NEVER_EARLY:
             by = plan_times[line.task] - began
             yield Violation("L10", f"task {line.task} began {by:.3f} s before its plan time", line.task, line.at)
+
+
+def _database_time(evidence: Evidence, at: int) -> float:
+    """What the database's clock said at this boot time, in seconds."""
+    ahead = next((ahead for since, ahead in reversed(evidence.clock_steps) if since <= at), 0.0)
+    return (at - evidence.wall_to_boot) / SECOND + ahead
 
 
 def agreement(evidence: Evidence) -> Iterator[Violation]:
@@ -289,21 +300,46 @@ def holds(evidence: Evidence) -> Iterator[Violation]:
 
 
 def deadlines(evidence: Evidence) -> Iterator[Violation]:
-    """L14: the first attempt of a task with a deadline begins before it, and what was skipped for it never begins.
+    """L14: a task with a deadline begins before it, and what was skipped for it has never begun.
 
-    A start that nobody was told of, because its agent lost its session, is not known: no other may follow it too late.
+    By the ledger, which has every start. Of a start that no server was told of, because its agent lost its session, the
+    database may say that there was none: the task may be skipped then, and is still not begun after its deadline.
     """
     rows = {row.id: row for row in evidence.ended if row.job == HASTY}
-    first = {line.task: line for line in reversed(evidence.lines) if line.event == "start" and line.task in rows}
-    for task, line in first.items():
-        if rows[task].code == "expired" and _disturbed(evidence, line.pid, line.at):
-            continue
-        if rows[task].code == "expired":
-            yield Violation("L14", f"task {task} began, and was skipped for its deadline", task, line.at)
-        elif not _may_stall(evidence, line.at):
-            late = (line.at - evidence.wall_to_boot) / SECOND - rows[task].created - DEADLINE
-            if late > MOMENT:
+    starts: dict[int, list[Line]] = defaultdict(list)
+    for line in evidence.lines:
+        if line.event == "start" and line.task in rows:
+            starts[line.task].append(line)
+    known = _known_starts(evidence)
+    for task, lines in starts.items():
+        for line in lines:
+            is_lost = task not in known and _disturbed(evidence, line.pid, line.at)
+            if rows[task].code == "expired" and not is_lost:
+                yield Violation("L14", f"task {task} began, and was skipped for its deadline", task, line.at)
+            late = _database_time(evidence, line.at) - rows[task].created - DEADLINE
+            is_retry = line.token > known.get(task, line.token)
+            if late > MOMENT and not is_retry and not _may_stall(evidence, line.at):
                 yield Violation("L14", f"task {task} began {late:.1f} s after its deadline", task, line.at)
+
+
+def _known_starts(evidence: Evidence) -> dict[int, int]:
+    """By task: the token of the first attempt that the database knew to have started, and that did not end the task.
+
+    An attempt that was given back must not count as started. One whose agent died may have left no line.
+    """
+    begun = {(line.task, line.token) for line in evidence.lines if line.event == "start"}
+    found: dict[int, int] = {}
+    for tried in evidence.tried:
+        is_start = tried.started and (tried.code == "lost" or (tried.task, tried.token) in begun)
+        if is_start and tried.number:  # 0: evidence of a stale report
+            found[tried.task] = min(tried.token, found.get(tried.task, tried.token))
+    return found
+
+
+def bounds(evidence: Evidence) -> Iterator[Violation]:
+    """L16: of a bounded job no more tasks wait than may, but for submissions that were under way at the same moment."""
+    if evidence.most_waiting > ALLOWED:
+        yield Violation("L16", f"{evidence.most_waiting} tasks of a bounded job waited; {ALLOWED} may at the most")
 
 
 def _may_stall(evidence: Evidence, at: int) -> bool:
@@ -331,4 +367,5 @@ CHECKS: tuple[Check, ...] = (
     holds,
     deadlines,
     alerts,
+    bounds,
 )

@@ -36,14 +36,14 @@ class Submission(NamedTuple):
     priority: int = 5
 
 
-def submissions(seed: int, submitter: int, jobs: Mapping[str, int] = JOBS) -> Any:
+def submissions(seed: int, submitter: int, jobs: Mapping[str, int] = JOBS, waits: Mapping[float, int] = WAITS) -> Any:
     """Endless, and the same for the same seed."""
     chance = random.Random(f"load {seed} {submitter}")
     number = 0
     while True:
         number += 1
         job = _pick(chance, jobs)
-        args = {"number": number, "wait": _pick(chance, WAITS), "fails": _pick(chance, FAILS)}
+        args = {"number": number, "wait": _pick(chance, waits), "fails": _pick(chance, FAILS)}
         if job == "exclusive":
             args |= {"key": f"k{chance.randrange(KEYS)}", "wait": min(args["wait"], 2.0)}
         yield Submission(f"{submitter}-{number}", job, args, _pick(chance, PRIORITIES))
@@ -54,10 +54,11 @@ def _pick(chance: random.Random, weights: Mapping[Any, int]) -> Any:
 
 
 class Load:
-    def __init__(self, dsn: str, seed: int, jobs: Mapping[str, int]) -> None:
+    def __init__(self, dsn: str, seed: int, jobs: Mapping[str, int], waits: Mapping[float, int]) -> None:
         self._dsn = dsn
         self._seed = seed
         self._jobs = jobs
+        self._waits = waits
         self.accepted: dict[str, int] = {}
         self.accepted_at: dict[int, int] = {}  # by task: boot time in nanoseconds
         self.repeated = 0  # submissions whose first answer did not come
@@ -72,7 +73,7 @@ class Load:
     async def _submit_all(self, submitter: int, until: float) -> None:
         conn: Any = None
         pace = random.Random(f"pace {self._seed} {submitter}")
-        for submission in submissions(self._seed, submitter, self._jobs):
+        for submission in submissions(self._seed, submitter, self._jobs, self._waits):
             if time.monotonic() >= until:
                 break
             while submission.key not in self.accepted:

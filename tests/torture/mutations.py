@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.torture.load import JOBS
+from tests.torture.load import JOBS, WAITS
 from tests.torture.plan import Fault, Sizes
 
 SECONDS = 20.0
@@ -33,6 +33,8 @@ class Mutation(NamedTuple):
     jobs: Mapping[str, int] = JOBS
     holds: bool = False  # jobs are held and released
     alerts: bool = False  # there is a channel
+    crowd: bool = False  # more is submitted of a bounded job than may wait
+    waits: Mapping[float, int] = WAITS  # seconds at work
 
 
 # An agent that is out of reach past its lease, and comes back with what it has to say.
@@ -272,8 +274,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "store/postgres/migrations/0001_schema.sql",
-                "            if holder <> task then\n                perform mainspring.check_exists",
-                "            if holder <> task and false then\n                perform mainspring.check_exists",
+                "                if holder <> task then\n                    perform mainspring.check_exists",
+                "                if holder <> task and false then\n                    perform mainspring.check_exists",
             ),
         ),
         # Answers do not come, and submissions are repeated.
@@ -347,6 +349,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         frozenset({"L3", "L7"}),
     ),
     Mutation(
+        "a chunk that goes on past its lease",
+        (
+            Edit(
+                "agent/run/chunks.py",
+                "        if call.stopping is not None:\n            self._cancel(call)\n\n    def _time_out",
+                "        if call.stopping is not None and reason != 'lost':\n"
+                "            self._cancel(call)\n\n    def _time_out",
+            ),
+        ),
+        AWAY,
+        frozenset({"L3"}),
+        jobs={"gather": 1},
+        waits={10.0: 1},  # each call is still at work when another agent has its tasks
+    ),
+    Mutation(
         "an agent that looks at no deadline",
         (
             Edit(
@@ -373,6 +390,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         (),
         frozenset({"L13"}),
         holds=True,
+    ),
+    Mutation(
+        "a bound that the leader's count decides alone",
+        (
+            Edit(
+                "store/postgres/migrations/0001_schema.sql",
+                "counted.live + mainspring.last_task() - counted.created + more <= most",
+                "counted.live + more <= most",
+            ),
+        ),
+        (),
+        frozenset({"L16"}),
+        crowd=True,
     ),
     Mutation(
         "outcomes of a chunk in another order",

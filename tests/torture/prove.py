@@ -19,6 +19,8 @@ from tests.torture.run import SOURCE, Trial, torture
 
 SEED = 1
 
+Conditions = tuple[tuple[Fault, ...], Mapping[str, int], Mapping[float, int]]  # plan of faults, jobs, seconds at work
+
 
 def apply(mutation: Mutation, directory: Path) -> Path:
     """A copy of the source with these edits; returns where it is."""
@@ -38,17 +40,18 @@ def apply(mutation: Mutation, directory: Path) -> Path:
 async def prove(only: str = "") -> int:
     """Each mutation is caught, and what catches it is quiet about the code as it is."""
     wrong = 0
-    passed: list[tuple[tuple[Fault, ...], Mapping[str, int]]] = []  # plans and loads that the code as it is survives
+    passed: list[Conditions] = []  # that the code as it is survives
     for mutation in MUTATIONS:
         if only and only != mutation.name:
             continue
-        if (mutation.plan, mutation.jobs) not in passed:
+        conditions = (mutation.plan, mutation.jobs, mutation.waits)
+        if conditions not in passed:
             found = await _broken(mutation, SOURCE)
             if found:
                 print(f"WRONG   {mutation.name}: its plan breaks {sorted(found)} without the mutation", flush=True)
                 wrong += 1
                 continue
-            passed.append((mutation.plan, mutation.jobs))
+            passed.append(conditions)
         with tempfile.TemporaryDirectory(prefix="mainspring-mutation-") as directory:
             found = await _broken(mutation, apply(mutation, Path(directory)), quiet=True)
         caught = found & mutation.caught_by
@@ -70,6 +73,8 @@ async def _broken(mutation: Mutation, source: Path, *, quiet: bool = False) -> s
             mutation.jobs,
             mutation.holds,
             mutation.alerts,
+            mutation.crowd,
+            mutation.waits,
         )
     )
     violations = check_all(evidence)

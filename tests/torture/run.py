@@ -24,10 +24,11 @@ from tests.torture import evidence as gathered
 from tests.torture.app import END, LEDGER, START
 from tests.torture.batches import BatchLoad
 from tests.torture.cluster import Cluster
+from tests.torture.crowd import Crowd
 from tests.torture.evidence import Evidence
 from tests.torture.holder import Holder
 from tests.torture.injector import Injector
-from tests.torture.load import JOBS, Load
+from tests.torture.load import JOBS, WAITS, Load
 from tests.torture.oracle import expected
 from tests.torture.plan import LEASE, Fault, Sizes
 from tests.torture.timetable import TIMETABLE
@@ -50,6 +51,8 @@ class Trial(NamedTuple):
     jobs: Mapping[str, int] = JOBS  # that are submitted, with their weights
     holds: bool = True  # jobs are held and released
     alerts: bool = True  # there is a channel
+    crowd: bool = True  # more is submitted of a bounded job than may wait
+    waits: Mapping[float, int] = WAITS  # seconds at work of what is submitted, with their weights
 
 
 async def torture(trial: Trial, keep: Path | None = None) -> Evidence:
@@ -82,14 +85,17 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
         if trial.alerts:
             async with cluster.connected() as conn:
                 await alerts.begin(conn, receiver)
-        load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs)
+        load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs, trial.waits)
         batches = BatchLoad(cluster.dsn_through("client"), trial.seed)
         holder = Holder(cluster.dsn_through("client"), trial.seed, trial.jobs)
+        crowd = Crowd(cluster.dsn_through("client"), cluster.connected)
         cluster.watch()
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(trial.seconds))
             group.create_task(batches.run(trial.seconds))
             group.create_task(injector.run(trial.plan))
+            if trial.crowd:
+                group.create_task(crowd.run(trial.seconds))
             if trial.holds:
                 group.create_task(holder.run(trial.seconds))
         plans = [expected([tick], max(since[tick.name], begin), end) for tick in TIMETABLE]
@@ -100,7 +106,8 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
                 await alerts.settle(conn)
         evidence.did_not_stop = [*injector.did_not_stop, *await cluster.stop()]
         evidence.processes_left = await _processes_left(str(ledger))
-        evidence.accepted = load.accepted
+        evidence.accepted = load.accepted | crowd.accepted  # all that answers came for
+        evidence.most_waiting = crowd.most_waiting
         evidence.accepted_at = load.accepted_at
         evidence.opened = batches.opened
         evidence.held = holder.spans

@@ -10,6 +10,7 @@ import pytest
 
 from mainspring.model.tasks.states import TaskState
 from tests.ledger import Line
+from tests.torture.crowd import ALLOWED
 from tests.torture.evidence import (
     Batched,
     Delivery,
@@ -529,6 +530,47 @@ def test_a_start_that_nobody_could_be_told_of_may_be_skipped_for_its_deadline() 
     evidence = hasty(2.0, code="expired")
     evidence.faults = [happened("partition", "agent-1/servers", 1, 6)]
     assert "L14" not in broken(evidence)
+    evidence.tried = [Tried(5, 15, 1, LOST, "lost", started=True)]
+    assert "L14" in broken(evidence), "the database knew"
+
+
+def test_a_start_that_nobody_could_be_told_of_is_before_the_deadline_too() -> None:
+    evidence = hasty(4.0, code="expired")
+    evidence.faults = [happened("partition", "agent-1/servers", 1, 6)]
+    assert "L14" in broken(evidence)
+
+
+def test_a_retry_has_no_deadline_if_the_start_before_it_was_known() -> None:
+    evidence = hasty(4.0)
+    evidence.lines += run(5, 14, 1.5, 1.6)
+    evidence.tried = [Tried(5, 14, 1, FAILED, "handler_error", started=True)]
+    assert "L14" not in broken(evidence)
+    evidence.tried = [Tried(5, 14, 1, LOST, "lost")]
+    assert "L14" in broken(evidence), "of that start no server knew"
+
+
+def test_an_attempt_that_was_given_back_before_it_began_is_no_start() -> None:
+    evidence = hasty(4.0)
+    evidence.tried = [Tried(5, 14, 1, FAILED, "shutdown", started=True)]
+    assert "L14" in broken(evidence)
+
+
+@pytest.mark.parametrize(("ahead", "is_late"), [(0.0, False), (5.0, True), (-5.0, False)])
+def test_a_deadline_is_on_the_clock_of_the_database(ahead: float, is_late: bool) -> None:
+    evidence = hasty(2.0)
+    evidence.clock_steps = [(-20 * SECOND, ahead)]
+    assert ("L14" in broken(evidence)) is is_late
+
+
+# ── L16 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bound_that_is_passed_by_more_than_submissions_under_way_is_found() -> None:
+    evidence = good()
+    evidence.most_waiting = ALLOWED
+    assert broken(evidence) == set()
+    evidence.most_waiting += 1
+    assert broken(evidence) == {"L16"}
 
 
 # ── L15 ─────────────────────────────────────────────────────────────────────────────────────────

@@ -123,6 +123,7 @@ def new_task(
     expires: str | None = None,
     run_timeout: str | None = None,
     retries: int | None = None,
+    require_agents: bool = False,
 ) -> NewTask:
     """A task to submit, checked."""
     from mainspring.model.tasks.payload import decode
@@ -144,6 +145,7 @@ def new_task(
         expires=expires,
         timeout=run_timeout,
         retries=retries,
+        require_agents=require_agents,
     )
     submission(task)
     return task

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from shutil import get_terminal_size
 from typing import Any
+from uuid import UUID
 
 import click
 
@@ -139,6 +140,8 @@ def cell(value: Any) -> str:
         return value.astimezone().isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, float):
         return f"{value:.1f}"
+    if isinstance(value, UUID):
+        return str(value)
     import msgspec
 
     return msgspec.json.encode(value).decode()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -73,6 +74,15 @@ class Task(Generic[R]):
         """
         await self._app.control(tasks.skip, self.id, note=note)
 
+    async def edit(
+        self, *, priority: int | str | None = None, run_at: datetime | None = None, now: bool = False
+    ) -> None:
+        """Another priority, or another time, for a task that no agent has yet; `now` makes it due at once.
+
+        Its start deadline moves with its time. InvalidTransition if an agent has it, or it has ended.
+        """
+        await self._app.control(tasks.change, self.id, priority=priority, run_at=run_at, now=now)
+
     async def pause(self) -> None:
         """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""
         await self._app.control(tasks.pause, self.id)
@@ -108,6 +118,11 @@ class Task(Generic[R]):
 
     def skip_sync(self, note: str | None = None) -> None:
         self._app.call_sync("skip", lambda: self.skip(note))
+
+    def edit_sync(
+        self, *, priority: int | str | None = None, run_at: datetime | None = None, now: bool = False
+    ) -> None:
+        self._app.call_sync("edit", lambda: self.edit(priority=priority, run_at=run_at, now=now))
 
     def pause_sync(self) -> None:
         self._app.call_sync("pause", self.pause)

@@ -324,6 +324,7 @@ async def test_an_attempt_that_the_agent_cannot_start_is_given_back_at_no_cost(b
     await bench.until(bench.runner.empty.is_set)
     [ending] = bench.endings()
     assert (ending.state, ending.code, ending.error) == (TaskState.SKIPPED, "exhausted", "no descriptors")
+    assert not ending.started_at, "its start deadline must hold"
     verdict = after_attempt(Definition(Python("job"), delivery="at_most_once"), ending, 0.5)
     assert isinstance(verdict, Again)
     assert (verdict.costs, verdict.delay > 0.0) == (False, True)
@@ -636,6 +637,7 @@ async def test_an_attempt_that_is_stopped_before_it_began_runs_again_at_no_cost(
     await bench.until(bench.runner.empty.is_set)
     assert bench.executor.began == [2]
     assert {ending.task: ending.snooze for ending in bench.endings()} == {1: 0.0, 2: None}
+    assert {ending.task for ending in bench.endings() if ending.started_at} == {2}, "the deadline of 1 must hold"
 
 
 async def test_a_careful_attempt_can_be_cancelled_while_it_waits(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.cli.conftest import Cli
@@ -50,6 +51,35 @@ def test_every_option_of_a_submission_is_stored(cli: Cli, job: str) -> None:
     )
     third = _submit(cli, job, "--args", '{"day": [1, null]}')
     assert cli("task", "show", third, "--json").json["args"] == {"day": [1, None]}
+
+
+def test_a_submission_waits_for_room_in_a_full_queue(cli: Cli, dsn: str) -> None:
+    assert cli("job", "create", "small", "--max-queued", "1", "--", "true").code == 0
+    _submit(cli, "small")
+    refused = cli("task", "submit", "small", "--wait-for-room", "50ms")
+    assert (refused.code, refused.out) == (4, "")
+    assert "1 tasks of 'small' wait, and at most 1 may" in refused.err
+
+    async def make_room_once_it_was_refused() -> None:
+        conn = await Database(dsn).connect()
+        before = after = await conn.fetchval("select last_value from mainspring.queue_full")
+        while after == before:
+            await asyncio.sleep(0.01)
+            after = await conn.fetchval("select last_value from mainspring.queue_full")
+        await conn.execute("delete from mainspring.task")
+        await conn.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        made = threads.submit(asyncio.run, make_room_once_it_was_refused())
+        _submit(cli, "small", "--wait-for-room", "1m")
+        made.result()
+
+
+def test_a_submission_may_require_that_an_agent_is_there(cli: Cli, job: str) -> None:
+    refused = cli("task", "submit", job, "--require-agents")
+    assert refused.code != 0
+    assert "no agent" in refused.err
+    assert cli("task", "list", "--json").out.strip() in ("", "[]")
 
 
 def test_tasks_are_listed_newest_first_by_job_state_and_page(cli: Cli, job: str) -> None:

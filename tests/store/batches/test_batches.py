@@ -247,7 +247,7 @@ async def test_a_callback_knows_the_counts_and_what_failed_and_is_no_member(conn
 async def test_a_callback_is_not_refused_by_a_full_queue_and_obeys_rules_of_its_origin(conn: Connection) -> None:
     await conn.execute("""
         insert into mainspring.priority_rule (name, position, jobs, job_like, conditions, condition, fields, priority)
-        values ('callbacks first', 1, '*', '%', '[]', '$.origin == "batch"', '{}', 9)
+        values ('callbacks first', 1, '*', '%', '[]', '$.origin == "batch"', '{origin}', 9)
     """)
     await conn.execute("""
         update mainspring.job set definition = definition || '{"max_queued": 1}' where name = 'callback'

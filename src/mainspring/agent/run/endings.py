@@ -91,6 +91,7 @@ def given_back(attempt: Attempt, error: Exhausted, now: float) -> Ending:
     """It has not run: another agent, or this one a little later, may have what it needs."""
     ending = ended(attempt, TaskState.SKIPPED, now, failure=AttemptFailed("exhausted", str(error)))
     ending.snooze = GIVEN_BACK_FOR
+    ending.started_at = 0.0  # so that its start deadline holds
     return ending
 
 
@@ -122,6 +123,7 @@ def give_back(ending: Ending) -> None:
     """The attempt did not begin: if its agent had to stop it, it runs again at no cost, whatever its delivery."""
     if ending.code in ("lost", "shutdown"):
         ending.snooze = 0.0
+        ending.started_at = 0.0  # so that its start deadline holds
 
 
 def unknown_job(armed: Armed, now: float) -> Ending:

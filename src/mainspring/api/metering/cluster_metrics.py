@@ -70,6 +70,8 @@ class ClusterMetrics:
             return
         if found.created is not None:
             yield single(metrics.CLUSTER_CREATED, found.created)
+        if found.refused is not None:
+            yield single(metrics.CLUSTER_QUEUE_FULL, found.refused)
         if (server := self._server()) is not None:
             yield single(metrics.SEGMENTS_OWNED, found.segments.get(server, 0))
         yield single(metrics.CLUSTER_UNOWNED, found.unowned)

@@ -31,11 +31,12 @@ from mainspring.cli.tasks.bulk import submit_from
 from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.filters import filter_options, given_filters
 from mainspring.cli.tasks.logs import logs
-from mainspring.errors import TaskFailed
+from mainspring.errors import QueueFull, TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
+    from mainspring.operations.requests.new_tasks import NewTask, Submitted
     from mainspring.store.flows.parents import Graph
     from mainspring.store.search.search import Count
     from mainspring.store.search.task_views import TaskSummary, TaskView
@@ -88,6 +89,8 @@ for command in (logs, *control_commands):
     help="With --after, if such a task does not succeed; skip.",
 )
 @click.option("--batch", type=task_id, metavar="ID", help="Count it in this batch.")
+@click.option("--require-agents", is_flag=True, help="Refuse it if no agent that is there could run it.")
+@click.option("--wait-for-room", metavar="DURATION", help="If the queue is full, try again for at most this long.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
 @click.option("--from", "file", metavar="FILE", help='One task per line, such as {"job": "backup"}; - is stdin.')
@@ -101,6 +104,7 @@ async def submit(
     job: str | None,
     args: str | None,
     arg: tuple[str, ...],
+    wait_for_room: str | None,
     wait: bool,
     timeout: str | None,
     file: str | None,
@@ -116,7 +120,8 @@ async def submit(
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
     if file is not None:
-        given = {"JOB": job, "--args": args, "--arg": arg, "--wait": wait, **when, "key": None}
+        given = {"JOB": job, "--args": args, "--arg": arg, "--wait": wait, "--wait-for-room": wait_for_room}
+        given |= {**when, "key": None}
         wrong = [name for name, value in given.items() if value]
         if wrong:
             raise click.UsageError(f"--from: each line says it; leave out {wrong[0]}", click.get_current_context())
@@ -127,7 +132,8 @@ async def submit(
     if job is None:
         raise click.UsageError("Missing argument 'JOB', or --from FILE.", click.get_current_context())
     limit = None if timeout is None else seconds(timeout, field="timeout")
-    submitted = await client.call(operations.tasks.submit, new_task(job, args=arguments(args, arg), **when))
+    patience = 0.0 if wait_for_room is None else seconds(wait_for_room, field="wait-for-room")
+    submitted = await _submit(client, new_task(job, args=arguments(args, arg), **when), patience)
     id = submitted.id
     if wait:
         note(f"task {id} submitted")
@@ -136,6 +142,20 @@ async def submit(
         click.echo(id)
         if on_terminal():
             note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
+
+
+async def _submit(client: Client, task: NewTask, patience: float) -> Submitted:
+    """Submit it, for so many seconds as often as its queue is full."""
+    import asyncio
+
+    from mainspring.sdk.job import Room as RoomInQueue
+
+    room = RoomInQueue(patience)
+    while True:
+        try:
+            return await client.call(operations.tasks.submit, task)
+        except QueueFull as full:
+            await asyncio.sleep(room.pause(full))
 
 
 @task.operation(

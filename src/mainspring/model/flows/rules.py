@@ -80,8 +80,8 @@ class Rule(NamedTuple):
 
     @property
     def fields(self) -> list[str]:
-        """What it looks at that costs a look."""
-        return sorted({condition.field for condition in self.when} & set(COUNTED))
+        """What it looks at besides arguments and tags, which are at hand."""
+        return sorted({condition.field for condition in self.when} & {"origin", "submitter", *COUNTED})
 
     @property
     def path(self) -> str:

@@ -180,6 +180,9 @@ CLUSTER_WAITING = _gauge(
     "code",
 )
 CLUSTER_CREATED = _counter("cluster_tasks_created_total", "Tasks ever created, by the sequence of their ids.")
+CLUSTER_QUEUE_FULL = _counter(
+    "cluster_queue_full_total", "Submissions ever refused because too many tasks waited, by whichever program."
+)
 CLUSTER_SLOTS = _gauge("cluster_slots", "Slots of all agents: busy or free.", "state")
 CLUSTER_WANTED = _gauge(
     "cluster_wanted_slots",

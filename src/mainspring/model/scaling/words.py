@@ -28,13 +28,13 @@ def reason(
     parts = list[str]()
     if found.is_ahead and peak_at is not None:
         starts = f"{planned} planned start{'' if planned == 1 else 's'} within {_duration(horizon)}"
-        parts.append(f"{starts} need {found.planned:.3g} slots at {peak_at:%H:%M:%S} UTC")
+        parts.append(f"{starts} need {_slots(found.planned)} at {peak_at:%H:%M:%S} UTC")
     if found.running:
         parts.append(f"{found.running} run{'s' if found.running == 1 else ''}")
     if found.arriving:
-        parts.append(f"{rate:.3g} tasks/s keep {found.arriving:.3g} slots busy")
+        parts.append(f"{rate:.3g} tasks/s keep {_slots(found.arriving)} busy")
     if found.backlog:
-        parts.append(f"{_tasks(due)} need {found.backlog:.3g} to start within {_duration(target_wait)}")
+        parts.append(f"{_tasks(due)} need {_slots(found.backlog)} to start within {_duration(target_wait)}")
     if parts:
         parts[-1] += f"; at {USE:.0%} use"
     if daemons:
@@ -48,6 +48,10 @@ def reason(
     if left_out:
         parts.append(f"{_tasks(left_out)} that require fewer labels are not counted")
     return "; ".join(parts)
+
+
+def _slots(wanted: float) -> str:
+    return "less than one slot" if wanted < 0.995 else f"{wanted:.3g} slots"
 
 
 def _tasks(count: int) -> str:

@@ -33,6 +33,7 @@ class ClusterFigures(msgspec.Struct, frozen=True):
     """As of one moment. Counts of waiting tasks stop at 1,000 for each pool."""
 
     created: int | None  # tasks, ever; None: this role of PostgreSQL may not read the sequence
+    refused: int | None  # submissions, ever, by full queues; None likewise
     segments: dict[UUID, int]  # by living owner
     unowned: int  # segments
     busy: int  # slots of all agents, by their last heartbeats
@@ -44,9 +45,9 @@ class ClusterFigures(msgspec.Struct, frozen=True):
     queues: list[QueueDepth]
 
 
-_CREATED = """
-    select case when has_sequence_privilege('mainspring.task_id', 'select, usage')
-                then coalesce(pg_sequence_last_value('mainspring.task_id'), 0) end
+_EVER = """
+    select case when has_sequence_privilege('mainspring.{0}', 'select, usage')
+                then coalesce(pg_sequence_last_value('mainspring.{0}'), 0) end
 """
 _SEGMENTS = f"""
     select case when {STATUS} in ('active', 'draining') then s.id end as owner, count(*) as segments
@@ -89,7 +90,8 @@ async def read(conn: Connection) -> ClusterFigures:
     tasks = await _tasks(conn)
     held = await holds.load(conn)
     return ClusterFigures(
-        created=await conn.fetchval(_CREATED),
+        created=await conn.fetchval(_EVER.format("task_id")),
+        refused=await conn.fetchval(_EVER.format("queue_full")),
         segments=segments,
         unowned=unowned,
         busy=sum(min(agent.due, agent.slots) for agent in agents),

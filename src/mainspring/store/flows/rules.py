@@ -79,8 +79,8 @@ async def renew_checks(conn: Connection) -> None:
 
 
 _FACTS = """
-    select (jsonb_build_object('args', $2::jsonb, 'tag', $3::jsonb, 'origin', $4::text, 'submitter', $5::text)
-            || mainspring.rule_facts(j.id, $2::jsonb, $6::text[]))::text
+    select (jsonb_build_object('args', $2::jsonb, 'tag', $3::jsonb)
+            || mainspring.rule_facts(j.id, $2::jsonb, $4::text, $5::text, $6::text[]))::text
       from mainspring.job j where j.namespace = 'default' and j.name = $1
 """
 _HOLD = """

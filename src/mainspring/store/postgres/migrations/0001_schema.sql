@@ -86,10 +86,13 @@ create table mainspring.job (
     max_queued  integer,                           -- tasks that may wait
     max_in_all  integer,                           -- the same of all jobs together
     rule_when   jsonpath[],                        -- priority rules for it: the first that fits decides
-    rule_then   jsonb[],
-    rule_fields text[],                            -- what they look at that costs a look
+    rule_level  smallint[],                        -- what each gives: a priority,
+    rule_shift  smallint[],                        -- or so many levels more or less
+    rule_force  boolean[],                         -- also where the submission gave a priority
+    rule_option jsonb[],                           -- {"rule": its name}, for the options of the task
+    rule_fields text[],                            -- what they look at besides arguments and tags; null: nothing
     unique (namespace, name)
-);
+) with (toast_tuple_target = 8160);                -- rules are not compressed: each submission would unpack them
 
 -- Holds: nothing of a held job is dispatched, or nothing at all. Claims read this table in every statement: it has a row
 -- for each hold and is mostly empty. A released hold stays until what waited has been let go, bit by bit.
@@ -962,6 +965,9 @@ begin
         waiting := waiting + counted.live - counted.held;
     else
         waiting := mainspring.count_waiting(job, most - more + 1);
+        if waiting + more > most and most <= 10000 then      -- refused: how many there are, and not only that
+            waiting := mainspring.count_waiting(job, most + 10000);
+        end if;
     end if;
     return case when waiting + more > most then waiting end;
 end
@@ -1032,7 +1038,7 @@ create table mainspring.priority_rule (
     job_like   text        not null,
     conditions jsonb       not null,
     condition  jsonpath    not null,
-    fields     text[]      not null,                   -- what it looks at that costs a look
+    fields     text[]      not null,                   -- what it looks at besides arguments and tags
     priority   smallint    check (priority between 0 and 9),
     shift      smallint    check (shift between -9 and 9),
     force      boolean     not null default false,     -- also where the submission gave a priority
@@ -1060,15 +1066,13 @@ begin
         (select (s.value#>>'{}')::float8 from mainspring.setting s where s.name = 'default_expires')));
     new.max_queued := (new.definition->>'max_queued')::integer;
     new.max_in_all := (select (s.value#>>'{}')::integer from mainspring.setting s where s.name = 'max_queued');
-    select array_agg(r.condition order by r.position, r.name),
-           array_agg(jsonb_strip_nulls(jsonb_build_object(
-               'name', r.name, 'priority', r.priority, 'shift', r.shift, 'force', nullif(r.force, false)))
-               order by r.position, r.name),
-           case when count(*) > 0 then array(
-               select distinct f from mainspring.priority_rule each, unnest(each.fields) f
-                where each.enabled and new.name like each.job_like order by f) end
-      into new.rule_when, new.rule_then, new.rule_fields
+    select array_agg(r.condition order by r.position, r.name), array_agg(r.priority order by r.position, r.name),
+           array_agg(r.shift order by r.position, r.name), array_agg(r.force order by r.position, r.name),
+           array_agg(jsonb_build_object('rule', r.name) order by r.position, r.name)
+      into new.rule_when, new.rule_level, new.rule_shift, new.rule_force, new.rule_option
       from mainspring.priority_rule r where r.enabled and new.name like r.job_like;
+    select array_agg(distinct f order by f) into new.rule_fields
+      from mainspring.priority_rule r, unnest(r.fields) f where r.enabled and new.name like r.job_like;
     new.is_checked := (new.expires, new.max_queued, new.max_in_all, new.rule_when) is distinct from (null, null, null, null);
     return new;
 end
@@ -1089,38 +1093,40 @@ end
 $$;
 
 -- The priority of a task by the rules of its job: that of the first rule that fits, or `ranked`, and then no rule. With a
--- priority that the submission gave only rules that force theirs are asked.
+-- priority that the submission gave only rules that force theirs are asked. enqueue() does the same itself: there a call
+-- would take as long as twenty rules.
 create function mainspring.by_rules(
-    job_id integer, whens jsonpath[], thens jsonb[], fields text[], args jsonb, tags jsonb, origin text, submitter text,
-    inout ranked smallint, is_given boolean, out rule text
+    job_id integer, whens jsonpath[], levels smallint[], shifts smallint[], forces boolean[], options jsonb[],
+    fields text[], args jsonb, tags jsonb, origin text, submitter text, is_given boolean,
+    inout ranked smallint, out rule text
 )
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    facts jsonb := jsonb_build_object('args', args, 'tag', coalesce(tags, '[]'), 'origin', origin, 'submitter', submitter);
+    facts jsonb := jsonb_build_object('args', args, 'tag', coalesce(tags, '[]'));
 begin
-    if fields <> '{}' then
-        facts := facts || mainspring.rule_facts(job_id, args, fields);
+    if fields is not null then
+        facts := facts || mainspring.rule_facts(job_id, args, origin, submitter, fields);
     end if;
     for number in 1..cardinality(whens) loop
-        if (not is_given or thens[number] ? 'force') and facts @@ whens[number] then
-            rule := thens[number]->>'name';
-            ranked := case when thens[number] ? 'priority' then (thens[number]->>'priority')::smallint
-                           else least(9, greatest(0, ranked + (thens[number]->>'shift')::smallint)) end;
+        if (not is_given or forces[number]) and facts @@ whens[number] then
+            rule := options[number]->>'rule';
+            ranked := coalesce(levels[number], least(9, greatest(0, ranked + shifts[number])));
             return;
         end if;
     end loop;
 end
 $$;
 
--- What rules look at that costs a look. Load and queue are as of the leader's last count.
-create function mainspring.rule_facts(job_id integer, args jsonb, fields text[]) returns jsonb
+-- What rules look at besides arguments and tags. Load and queue are as of the leader's last count.
+create function mainspring.rule_facts(job_id integer, args jsonb, origin text, submitter text, fields text[])
+    returns jsonb
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    facts jsonb := '{}';
+    facts jsonb := jsonb_build_object('origin', origin, 'submitter', submitter);
 begin
     if 'args_count' = any (fields) then
         facts := facts || jsonb_build_object('args_count', (select count(*) from jsonb_object_keys(args)));
@@ -1162,7 +1168,8 @@ begin
     priority := job.priority;
     if job.rule_when is not null then
         select ruled.ranked, ruled.rule into priority, rule from mainspring.by_rules(
-            job.id, job.rule_when, job.rule_then, job.rule_fields, args, null, 'schedule', null, job.priority, false) ruled;
+            job.id, job.rule_when, job.rule_level, job.rule_shift, job.rule_force, job.rule_option, job.rule_fields, args,
+            null, 'schedule', null, false, job.priority) ruled;
     end if;
     if rule is not null then
         options := jsonb_build_object('rule', rule);
@@ -1205,7 +1212,7 @@ declare
     rules      text[];
 begin
     select j.id, j.pool, j.priority, j.definition ? 'gate' or j.held is not null as gated, j.is_checked, j.expires,
-           j.max_queued, j.max_in_all, j.rule_when, j.rule_then, j.rule_fields
+           j.max_queued, j.max_in_all, j.rule_when, j.rule_level, j.rule_shift, j.rule_force, j.rule_option, j.rule_fields
       into definition from mainspring.job j
      where j.namespace = enqueue_many.namespace and j.name = enqueue_many.job;
     if not found then
@@ -1245,9 +1252,10 @@ begin
         select array_agg(ruled.ranked order by place), array_agg(ruled.rule order by place) into ranks, rules
           from unnest(args) with ordinality as given(args, place)
          cross join lateral mainspring.by_rules(
-                 definition.id, definition.rule_when, definition.rule_then, definition.rule_fields, given.args,
-                 to_jsonb(tags), case when batch is null then 'submitted' else 'batch' end,
-                 coalesce(submitter, mainspring.caller()), level, priority is not null) ruled;
+                 definition.id, definition.rule_when, definition.rule_level, definition.rule_shift,
+                 definition.rule_force, definition.rule_option, definition.rule_fields, given.args, to_jsonb(tags),
+                 case when batch is null then 'submitted' else 'batch' end, coalesce(submitter, mainspring.caller()),
+                 priority is not null, level) ruled;
     end if;
     with inserted as (
         insert into mainspring.task as t
@@ -1334,14 +1342,13 @@ declare
     task       bigint      := nextval('mainspring.task_id');
     holder     bigint;
     waiting    integer     := 0;
-    rule       text;
-    ruled      record;
+    facts      jsonb;                            -- what the rules of the job look at
     options    jsonb;
     deadline   timestamptz;
 begin
     -- Most submissions have only a job and arguments: they cost one look-up and one insert.
     select j.id, j.pool, j.priority, j.definition ? 'gate' or j.held is not null as gated, j.is_checked, j.expires,
-           j.max_queued, j.max_in_all, j.rule_when, j.rule_then, j.rule_fields
+           j.max_queued, j.max_in_all, j.rule_when, j.rule_level, j.rule_shift, j.rule_force, j.rule_option, j.rule_fields
       into definition from mainspring.job j
      where j.namespace = enqueue.namespace and j.name = enqueue.job;
     if not found then
@@ -1357,58 +1364,66 @@ begin
     if mainspring.is_suspect(args) then
         perform mainspring.check_args(args);
     end if;
-    -- One question for all of them: PostgreSQL prepares each expression anew in each transaction.
+    -- One question for several of them: PostgreSQL prepares each expression anew in each transaction.
     if definition.is_checked
        or num_nonnulls(concurrency_key, key, after, tags, expires, batch, on_parent_failure, timeout, retries,
                        stalls_after, submitter, if_exists) > 0 then
-        if if_exists not in ('return', 'reject') then
-            perform mainspring.check_exists(if_exists, job, key, null);
-        end if;
-        if concurrency_key is not null then
-            definition.pool := mainspring.keyed_gate(namespace, job, definition.pool, definition.gated, concurrency_key);
-            definition.gated := true;
-        end if;
-        if submitter is not null and not mainspring.reads_all(mainspring.caller()) then
-            submitter := null;                   -- a producer is known by its role
-        end if;
-        if tags is not null or timeout is not null or retries is not null or stalls_after is not null
-           or on_parent_failure is not null or submitter is not null then
-            options := mainspring.as_options(tags, timeout, retries, stalls_after, on_parent_failure, submitter);
-        end if;
-        if key is not null then
-            holder := mainspring.take_key(definition.id, key, key_ttl, task);
-            if holder <> task then
-                perform mainspring.check_exists(if_exists, job, key, holder);
-                return holder;
+        if num_nonnulls(concurrency_key, key, tags, on_parent_failure, timeout, retries, stalls_after, submitter,
+                        if_exists) > 0 then
+            if if_exists not in ('return', 'reject') then
+                perform mainspring.check_exists(if_exists, job, key, null);
             end if;
-        end if;
-        if definition.is_checked then
-            if definition.max_queued is not null or definition.max_in_all is not null then
-                perform mainspring.admit(job, definition.id, definition.max_queued, definition.max_in_all, 1);
+            if concurrency_key is not null then
+                definition.pool := mainspring.keyed_gate(namespace, job, definition.pool, definition.gated, concurrency_key);
+                definition.gated := true;
             end if;
-            if definition.rule_when is not null then
-                ruled := mainspring.by_rules(
-                    definition.id, definition.rule_when, definition.rule_then, definition.rule_fields, args,
-                    to_jsonb(tags), case when batch is null then 'submitted' else 'batch' end,
-                    coalesce(submitter, mainspring.caller()), level, priority is not null);
-                level := ruled.ranked;
-                rule := ruled.rule;
-                if rule is not null then
-                    options := coalesce(options, '{}') || jsonb_build_object('rule', rule);
+            if submitter is not null and not mainspring.reads_all(mainspring.caller()) then
+                submitter := null;                   -- a producer is known by its role
+            end if;
+            if tags is not null or timeout is not null or retries is not null or stalls_after is not null
+               or on_parent_failure is not null or submitter is not null then
+                options := mainspring.as_options(tags, timeout, retries, stalls_after, on_parent_failure, submitter);
+            end if;
+            if key is not null then
+                holder := mainspring.take_key(definition.id, key, key_ttl, task);
+                if holder <> task then
+                    perform mainspring.check_exists(if_exists, job, key, holder);
+                    return holder;
                 end if;
             end if;
         end if;
-        if expires is not null or definition.expires is not null then
-            deadline := mainspring.deadline(due, coalesce(expires, definition.expires));
+        if definition.max_queued is not null or definition.max_in_all is not null then
+            perform mainspring.admit(job, definition.id, definition.max_queued, definition.max_in_all, 1);
         end if;
-        if batch is not null then
-            perform mainspring.join_batch(batch, 1);
+        if definition.rule_when is not null then                 -- as by_rules()
+            facts := jsonb_build_object('args', args, 'tag', coalesce(tags, '{}'));
+            if definition.rule_fields is not null then
+                facts := facts || mainspring.rule_facts(
+                    definition.id, args, case when batch is null then 'submitted' else 'batch' end,
+                    coalesce(submitter, mainspring.caller()), definition.rule_fields);
+            end if;
+            for number in 1..cardinality(definition.rule_when) loop
+                if (priority is null or definition.rule_force[number]) and facts @@ definition.rule_when[number] then
+                    level := coalesce(
+                        definition.rule_level[number], least(9, greatest(0, level + definition.rule_shift[number])));
+                    options := coalesce(options, '{}') || definition.rule_option[number];
+                    exit;
+                end if;
+            end loop;
         end if;
-        if after <> '{}' then
-            waiting := mainspring.depend(task, after, on_parent_failure);
-            options := coalesce(options, '{}')
-                || jsonb_build_object(
-                       'parents', (select jsonb_agg(distinct parent) from unnest(after) as given(parent)));
+        if num_nonnulls(expires, definition.expires, batch, after) > 0 then
+            if expires is not null or definition.expires is not null then
+                deadline := mainspring.deadline(due, coalesce(expires, definition.expires));
+            end if;
+            if batch is not null then
+                perform mainspring.join_batch(batch, 1);
+            end if;
+            if after <> '{}' then
+                waiting := mainspring.depend(task, after, on_parent_failure);
+                options := coalesce(options, '{}')
+                    || jsonb_build_object(
+                           'parents', (select jsonb_agg(distinct parent) from unnest(after) as given(parent)));
+            end if;
         end if;
     end if;
     insert into mainspring.task
@@ -1567,9 +1582,9 @@ begin
                    mainspring.deadline(due.run_at, coalesce(g.expires, j.expires)) end as expires_at,
                case when j.rule_when is not null then (
                    select to_jsonb(ruled) from mainspring.by_rules(
-                       j.id, j.rule_when, j.rule_then, j.rule_fields, g.args, g.options->'tags',
-                       case when g.batch is null then 'submitted' else 'batch' end,
-                       coalesce(g.options->>'submitter', mainspring.caller()), level.priority, g.priority is not null
+                       j.id, j.rule_when, j.rule_level, j.rule_shift, j.rule_force, j.rule_option, j.rule_fields,
+                       g.args, g.options->'tags', case when g.batch is null then 'submitted' else 'batch' end,
+                       coalesce(g.options->>'submitter', mainspring.caller()), g.priority is not null, level.priority
                    ) ruled) end as ruled,
                case when g.key is not null then
                    (select k.task_id from mainspring.task_key k
@@ -1579,7 +1594,8 @@ begin
             as g(job, args, priority, run_at, delay, key, ttl, expires, options, batch, number)
          cross join lateral (                    -- `limit` keeps the order given, which the ids follow
              select j.id, j.pool, j.priority, j.definition ? 'gate' or j.held is not null as gated, j.expires,
-                    j.max_queued, j.max_in_all, j.rule_when, j.rule_then, j.rule_fields
+                    j.max_queued, j.max_in_all, j.rule_when, j.rule_level, j.rule_shift, j.rule_force, j.rule_option,
+                    j.rule_fields
                from mainspring.job j
               where j.namespace = 'default' and j.name = g.job limit 1
          ) j
@@ -2837,8 +2853,7 @@ begin
         return false;
     end if;
     select j.id, j.pool, j.priority, j.definition ? 'gate' or j.held is not null as gated, j.expires, j.max_queued,
-           j.rule_when, j.rule_then,
-           j.rule_fields
+           j.rule_when, j.rule_level, j.rule_shift, j.rule_force, j.rule_option, j.rule_fields
       into definition from mainspring.job j
      where j.namespace = its.namespace and j.name = its.callback->>'job';
     if not found then
@@ -2856,8 +2871,9 @@ begin
       into options from mainspring.batch_count c where c.batch_id = call_back.batch;
     if definition.rule_when is not null then
         select ruled.ranked, ruled.rule into level, rule from mainspring.by_rules(
-            definition.id, definition.rule_when, definition.rule_then, definition.rule_fields, its.args, null, 'batch',
-            coalesce(its.submitted_by, mainspring.caller()), level, its.callback ? 'priority') ruled;
+            definition.id, definition.rule_when, definition.rule_level, definition.rule_shift, definition.rule_force,
+            definition.rule_option, definition.rule_fields, its.args, null, 'batch',
+            coalesce(its.submitted_by, mainspring.caller()), its.callback ? 'priority', level) ruled;
         if rule is not null then
             options := options || jsonb_build_object('rule', rule);
         end if;

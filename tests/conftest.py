@@ -268,8 +268,8 @@ def pause(waited: float) -> float:
     return min(max(0.01, waited / 10), 0.05)
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 10.0) -> Any:
-    """Ask until the answer is true, and return it; fail after `timeout` seconds."""
+async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 30.0) -> Any:
+    """Ask until the answer is true, and return it; fail after `timeout` seconds: far more than a busy machine takes."""
     began = time.monotonic()
     async with asyncio.timeout(timeout):
         while True:

@@ -65,7 +65,7 @@ async def shut(breaker: CircuitBreaker, place: Place) -> None:
 
 async def test_the_first_failure_is_raised_at_once() -> None:
     breaker, place = CircuitBreaker(), Place(StoreUnavailable("PostgreSQL does not answer"))
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(20):
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await breaker.connect(place.connect)
 
@@ -120,7 +120,7 @@ async def test_if_the_probing_caller_is_cancelled_the_next_one_probes() -> None:
     first.cancel()
     place.fault = None
     place.let_go()
-    assert await asyncio.wait_for(second, 1.0) is CONNECTION
+    assert await asyncio.wait_for(second, 20) is CONNECTION
 
 
 async def test_a_refusal_is_an_answer_and_ends_the_outage() -> None:

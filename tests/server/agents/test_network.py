@@ -337,11 +337,11 @@ async def test_what_runs_goes_on_with_another_server_when_its_own_falls_silent(
         listener.bind(("127.0.0.1", 0))
         later = f"127.0.0.1:{listener.getsockname()[1]}"
     async with AsyncExitStack() as servers, AsyncExitStack() as agents:
-        first = await servers.enter_async_context(server(shop, database, dsn, lease=3.0))
+        first = await servers.enter_async_context(server(shop, database, dsn, lease=6.0))
         line = await servers.enter_async_context(StreamProxy("127.0.0.1", int(first.rpartition(":")[2])))
         urls = f"ws://127.0.0.1:{line.port},ws://{later}"
         await agents.enter_async_context(agent(shop, dsn, urls, await token(conn)))
-        await servers.enter_async_context(server(shop, database, dsn, lease=3.0, listen=later))
+        await servers.enter_async_context(server(shop, database, dsn, lease=6.0, listen=later))
         task = await shop.hold.enqueue()
 
         async def began() -> bool:

@@ -166,9 +166,12 @@ def in_database(dsn: str, statement: str) -> None:
         conn.execute(statement.encode())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def up(server_dsn: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """The server that most tests look at: tests/console/app.py. They make jobs and tasks of their own names in it."""
+    """The server that most tests look at: tests/console/app.py. They make jobs and tasks of their own names in it.
+
+    It ends with this room: an idle one takes a fiftieth of a core from the tests that follow.
+    """
     with running(server_dsn, template, tmp_path_factory.mktemp("up"), "tests.console.app:app") as up:
         yield up
 

@@ -302,8 +302,8 @@ async def test_a_task_that_waits_for_its_retry_holds_nobody_up(dsn: str, stage: 
 
 
 async def test_a_limited_task_with_an_instant_is_armed_ahead_of_it(dsn: str, conn: Connection, stage: Stage) -> None:
-    async with make_app(dsn, stage).running(lead=25.0) as app:
-        at = await conn.fetchval("select mainspring.now() + interval '20 seconds'")
+    async with make_app(dsn, stage).running() as app:
+        at = await conn.fetchval("select mainspring.now() + interval '6 seconds'")
         task = await app["three"].using(run_at=at).enqueue(1)
 
         async def is_armed() -> bool:

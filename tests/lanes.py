@@ -72,6 +72,8 @@ FIRST = (
     "store/postgres/test_outages.py",
     "api/test_events.py",
     "protocol/test_protocol.py",
+    "api/test_fuzz.py",
+    "typing/test_types.py",
 )
 
 

@@ -1,6 +1,7 @@
 # Everything runs from a fresh clone: each target sets up what it needs.
 # Another Python, beside what is there: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
+unexport PYTHONDONTWRITEBYTECODE  # else each process of a run compiles all modules again
 VENV ?= .venv
 BIN := $(VENV)/bin
 
@@ -46,13 +47,13 @@ endif
 docs: setup
 	$(BIN)/python -m tests.docs.http_pages
 
-# Three processes on two cores: one of them often waits for a lease to expire.
+# Five processes on two cores: most of the time of the long tests is spent waiting for a lease or for a process to start.
 test: check
 	./scripts/debian-postgres
 	./scripts/debian-pgbouncer
 	./scripts/debian-network
 	./scripts/debian-browser
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 # For every day: no processes, no leases (tests/lanes.py), under two minutes.
 test-fast: setup

@@ -31,7 +31,7 @@ from mainspring.store.postgres.dsn import at_database
 from mainspring.store.postgres.migrate import migrate
 from mainspring.store.tasks import jobs, partitions
 from tests.cluster import DISOWN_ALL, OWN_ALL
-from tests.lanes import lanes, missing, turn
+from tests.lanes import lanes, missing, turn, unit
 from tests.places import memory
 from tests.rollback import RolledBack
 
@@ -75,6 +75,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for lane in markers[item.path]:
             item.add_marker(lane)
     items.sort(key=lambda item: turns[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile`, by tests/lanes.py."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class ByUnit(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return unit(nodeid)
+
+    return ByUnit(config, log)
 
 
 @contextmanager
@@ -268,8 +282,8 @@ def pause(waited: float) -> float:
     return min(max(0.01, waited / 10), 0.05)
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 10.0) -> Any:
-    """Ask until the answer is true, and return it; fail after `timeout` seconds."""
+async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 30.0) -> Any:
+    """Ask until the answer is true, and return it; fail after `timeout` seconds: far more than a busy machine takes."""
     began = time.monotonic()
     async with asyncio.timeout(timeout):
         while True:

@@ -53,8 +53,9 @@ LEASES = (
 )
 
 
-# The longest, in the order in which a run begins them. A run is over when its last file is, and a file is run by one
-# process: what takes a minute must not begin at the end. Then come journeys, then what waits, then what only computes.
+# The longest, in the order in which a run begins them, after the console. A run is over when its last file is, and a
+# file is run by one process: what takes a minute must not begin at the end. Then come journeys, then what waits, then
+# what only computes.
 FIRST = (
     "journey/test_network_faults.py",
     "journey/test_debian_postgres.py",
@@ -71,11 +72,29 @@ FIRST = (
     "store/postgres/test_outages.py",
     "api/test_events.py",
     "protocol/test_protocol.py",
+    "api/test_fuzz.py",
+    "typing/test_types.py",
 )
+
+
+# Two processes of a run have the console to themselves: each starts one server for it. They begin with it, as browsers
+# compute while the journeys of the other processes wait.
+CONSOLE = TESTS / "console"
+CONSOLES = 2
+
+
+def unit(nodeid: str) -> str:
+    """What one process runs from its beginning to its end: a file, or a share of the console's files."""
+    path = TESTS.parent / nodeid.partition("::")[0]
+    if not path.is_relative_to(CONSOLE):
+        return nodeid.partition("::")[0]
+    return f"console {sorted(CONSOLE.glob('test_*.py')).index(path) % CONSOLES}"
 
 
 def turn(path: Path) -> int:
     """When this file begins, among all."""
+    if path.is_relative_to(CONSOLE):
+        return -1
     for number, place in enumerate(FIRST):
         if path == TESTS / place:
             return number

@@ -118,7 +118,7 @@ async def test_the_client_is_told_what_the_target_says_to_its_handshake(proxy: P
 
 async def test_when_the_target_closes_the_client_sees_its_code(echo: Echo, client: ClientConnection) -> None:
     await echo.connections[0].close(1008, "a flood")
-    await asyncio.wait_for(client.wait_closed(), 5)
+    await asyncio.wait_for(client.wait_closed(), 20)
     assert (client.close_code, client.close_reason) == (1008, "a flood")
 
 
@@ -238,7 +238,7 @@ async def test_a_narrow_line_takes_its_time(echo: Echo, proxy: Proxy, client: Cl
 
 async def test_a_cut_is_seen_by_both_sides(echo: Echo, proxy: Proxy, client: ClientConnection) -> None:
     await proxy.cut()
-    await asyncio.wait_for(client.wait_closed(), 5)
+    await asyncio.wait_for(client.wait_closed(), 20)
     assert client.close_code == 1006
 
     async def closed() -> bool:
@@ -290,7 +290,7 @@ async def test_bytes_are_delayed_and_a_cut_resets(echo: Echo) -> None:
         assert await answers(client, 1) == [b"slow"]
         assert loop.time() - began >= 0.2
         line.cut()
-        await asyncio.wait_for(client.wait_closed(), 5)
+        await asyncio.wait_for(client.wait_closed(), 20)
         assert client.close_code == 1006
 
 
@@ -308,6 +308,6 @@ async def test_a_reset_of_one_end_is_seen_at_the_other() -> None:
         kept[0].get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         kept[0].transport.abort()
         with suppress(ConnectionResetError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert await reader.read() == b""
         writer.transport.abort()

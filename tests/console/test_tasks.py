@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from playwright.sync_api import expect
+
 from tests.console.conftest import Open, Up, picture
 
 Axe = Callable[[Any], None]
@@ -38,17 +40,18 @@ def test_a_failed_task_is_found_by_its_filter(up: Up, open_page: Open, check_axe
     page = open_page("tasks?filter=job:fails")
     row(page, id).get_by_text("failed").wait_for()
     on_every_screen(page, check_axe, "tasks")
+    page.strict.allow(r"422 .*state=fa( |$)")  # on a busy machine half a word is looked for before the rest is typed
     page.keyboard.press("/")
     page.keyboard.type(" state:fa")
     page.get_by_role("option", name="state:failed").wait_for()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url("**filter=job%3Afails+state%3Afailed")
-    assert page.get_by_role("button", name="failed", exact=True).get_attribute("aria-pressed") == "true"
+    expect(page.get_by_role("button", name="failed", exact=True)).to_have_attribute("aria-pressed", "true")
     page.keyboard.type("colour:red")
     page.get_by_text("there is no filter “colour”").wait_for()
     page.reload()
-    assert "job:fails state:failed" in page.get_by_label("Filter tasks").input_value()
+    expect(page.get_by_label("Filter tasks")).to_have_value(re.compile("job:fails state:failed"))
     page.get_by_role("button", name="Copy as a command").click()
     page.get_by_text("mainspring task list --job fails --state failed").wait_for()
 

@@ -61,7 +61,7 @@ class Worker:
 
     async def ready(self) -> None:
         assert self.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await asyncio.to_thread(self.process.stdout.readline) == b"ready\n"
 
     def signal(self, number: signal.Signals) -> None:
@@ -69,7 +69,7 @@ class Worker:
 
     async def ended(self) -> int:
         """Wait until it has gone; returns its exit code."""
-        return await asyncio.to_thread(self.process.wait, 30)
+        return await asyncio.to_thread(self.process.wait, 60)
 
     async def kill(self) -> None:
         self.signal(signal.SIGKILL)

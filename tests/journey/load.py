@@ -61,7 +61,7 @@ class Load:
             left = "select exists (select from mainspring.task where plan_time <= $1)"
             return await self._conn.fetchval(later, now) >= fires and not await self._conn.fetchval(left, now)
 
-        await eventually(fired, timeout=30)
+        await eventually(fired, timeout=60)
 
     async def check(self, *, killed: Process | None = None) -> None:
         """All is over: each submission and each second ran once, at the first attempt, and nothing else did.
@@ -87,7 +87,8 @@ class Load:
              where id = any($1) and id <> all($2) and ((state, attempt) <> (10, 1) or crashes > $3)
         """
         crashes = 0 if killed is None else 1  # of what it had been armed with, and not begun
-        assert await self._conn.fetch(again, accepted, list(begun), crashes) == []
+        found = await self._conn.fetch(again, accepted, list(begun), crashes)
+        assert [tuple(row) for row in found] == [], "".join(process.notes for process in self._network.processes)
 
         early = "select id from mainspring.task_history where started_at < plan_time - interval '50 ms'"
         assert await self._conn.fetch(early) == [], "none began before its time"
@@ -101,7 +102,7 @@ class Load:
         async def none_left() -> bool:
             return not await self._conn.fetchval("select exists (select from mainspring.task)")
 
-        await eventually(none_left, timeout=30)
+        await eventually(none_left, timeout=60)
 
     def _seconds(self, last: datetime) -> list[datetime]:
         """The oracle: each whole second since the schedule was there, up to its last one."""

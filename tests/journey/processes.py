@@ -21,7 +21,7 @@ from mainspring.cli.main import main
 from mainspring.model.tasks.states import TaskState
 from tests.conftest import pause
 
-DEADLINE = 30.0  # seconds: for what takes milliseconds on a quiet machine
+DEADLINE = 60.0  # seconds: for what takes milliseconds on a quiet machine
 
 
 # Commands that ask the database once and end. That they work as processes is in tests/cli/test_main.py.

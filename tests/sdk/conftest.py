@@ -31,7 +31,7 @@ _LEFT = b"""
     select format('a clock that is wrong by %s', mainspring.now() - clock_timestamp())
      where abs(extract(epoch from mainspring.now() - clock_timestamp())) > 0.5
 """
-_BACKENDS_END = 5.0  # seconds: PostgreSQL ends the backend of a closed connection a moment later
+_BACKENDS_END = 20.0  # seconds: PostgreSQL ends the backend of a closed connection a moment later
 
 
 class Shared:

@@ -195,7 +195,7 @@ async def test_a_task_that_has_succeeded_is_not_cancelled(app: App, conn: Connec
         await task.result(timeout=10)
         with pytest.raises(InvalidTransition, match="has already succeeded"):
             await task.cancel()
-        assert await task.result(timeout=1) == 1
+        assert await task.result(timeout=20) == 1
 
 
 async def test_a_cancelled_task_may_be_run_again(app: App) -> None:

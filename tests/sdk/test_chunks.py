@@ -228,7 +228,7 @@ async def test_what_is_submitted_one_by_one_gathers_too(app: App) -> None:
 
     async with app.running():
         tasks = [await load.enqueue(number) for number in range(5)]
-        assert [await task.result(timeout=5) for task in tasks] == [0, -1, -2, -3, -4]
+        assert [await task.result(timeout=20) for task in tasks] == [0, -1, -2, -3, -4]
     assert [sorted(call) for call in calls] == [[0, 1, 2, 3, 4]]
 
 

@@ -31,12 +31,12 @@ async def test_nothing_new_of_a_held_job_starts_and_what_runs_goes_on(app: App) 
     async with app.running(slots=4):
         runs = await report.enqueue("long")
         await until(lambda: started == ["long"])
-        ahead = await report.using(delay="1s").enqueue("armed ahead")
+        ahead = await report.using(delay="3s").enqueue("armed ahead")
         await _held_by_an_agent(app, ahead.id)
         await report.hold(note="the warehouse is down")
         waits = await report.enqueue("new")
         await (await other.enqueue()).result(timeout=10)
-        await _waits_for(app, ahead.id, "pending", seconds=1.5)
+        await _waits_for(app, ahead.id, "pending", seconds=3.5)
         assert started == ["long"]
         may_end.set()
         assert await runs.result(timeout=10) == "long"
@@ -52,11 +52,11 @@ async def test_nothing_at_all_starts_while_everything_is_held(app: App) -> None:
         return current_task().attempt
 
     async with app.running():
-        ahead = await report.using(delay="1s").enqueue()
+        ahead = await report.using(delay="3s").enqueue()
         await _held_by_an_agent(app, ahead.id)
         await app.hold()
         tasks = [ahead, await report.enqueue(), *await report.enqueue_many([()] * 5)]
-        await _waits_for(app, ahead.id, "pending", seconds=1.5)
+        await _waits_for(app, ahead.id, "pending", seconds=3.5)
         assert {(await task.status()).state for task in tasks} == {"pending"}
         await app.release()
         assert [await task.result(timeout=20) for task in tasks] == [1] * 7
@@ -101,14 +101,16 @@ async def test_plan_times_are_decided_under_a_hold_and_their_tasks_wait(app: App
     async with app.running():
         await until(lambda: len(fired) > 1)
         await tick.hold()
-        await asyncio.sleep(0.2)
+        await _nothing_is_held_by_an_agent(app)
         before = len(fired)
         held_at = datetime.now(UTC)
-        await asyncio.sleep(1.5)
+
+        async def are_decided() -> list[Any] | None:
+            found = await fires(app, held_at, datetime.now(UTC))
+            return found if len(found) > 2 else None
+
+        assert all(row["task_id"] is not None for row in await eventually(are_decided))
         assert len(fired) == before
-        found = await fires(app, held_at, datetime.now(UTC))
-        assert len(found) >= 2
-        assert all(row["task_id"] is not None for row in found)
         await tick.release(at_once=True)
         await until(lambda: len(fired) >= before + 3)
 
@@ -128,6 +130,7 @@ async def test_plan_times_of_a_hold_that_skips_are_paused_and_those_after_its_re
     async with app.running():
         await until(lambda: bool(fired))
         await tick.hold(skip=True)
+        await _nothing_is_held_by_an_agent(app)
         held_at = datetime.now(UTC)
 
         async def is_skipped() -> bool:
@@ -203,6 +206,16 @@ async def _held_by_an_agent(app: App, task: int) -> None:
         return (await app.status(task)).state == "assigned"
 
     await eventually(is_assigned)
+
+
+async def _nothing_is_held_by_an_agent(app: App) -> None:
+    """A hold has taken back what was armed, and what ran has ended."""
+
+    async def is_so() -> bool:
+        async with app.database.acquire() as conn:
+            return not await conn.fetchval("select exists (select from mainspring.task where state in (2, 3))")
+
+    await eventually(is_so)
 
 
 async def _waits_for(app: App, task: int, state: str, *, seconds: float) -> None:

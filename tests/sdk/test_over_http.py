@@ -84,7 +84,7 @@ async def test_options_of_submission_go_with_it(app: App, dsn: str) -> None:
             await first.result(timeout=0.05)
         await first.cancel()
         with pytest.raises(mainspring.TaskFailed, match="cancelled"):
-            await first.result(timeout=5)
+            await first.result(timeout=20)
         with pytest.raises(errors.InvalidTransition):
             await first.pause()
 

@@ -11,6 +11,7 @@ import pytest
 from mainspring import App, QueueFull, TaskFailed, ValidationError
 from mainspring.errors import InvalidTransition
 from mainspring.store.postgres.database import Connection
+from tests.conftest import eventually
 
 
 async def test_an_agent_starts_nothing_after_the_deadline(app: App) -> None:
@@ -50,7 +51,11 @@ async def test_a_full_queue_raises_or_is_waited_for(app: App) -> None:
 
     async with app.running(slots=1):
         running = await import_file.enqueue("a")
-        await asyncio.sleep(0.3)
+
+        async def runs() -> bool:
+            return (await running.status()).state == "running"
+
+        await eventually(runs)
         waiting = await import_file.enqueue_many(["b", "c"])
         with pytest.raises(QueueFull) as full:
             await import_file.enqueue("d")

@@ -59,7 +59,7 @@ async def test_advancing_the_clock_makes_a_delayed_task_run(app: App) -> None:
         assert (await task.status()).state in ("pending", "assigned")
         await run.advance("1m")
         await run.until_idle()
-        assert 0 <= await task.result(timeout=5) < 30
+        assert 0 <= await task.result(timeout=20) < 30
 
 
 async def test_the_agent_outlives_a_jump_of_the_clock(app: App) -> None:
@@ -78,7 +78,7 @@ async def test_the_agent_outlives_a_jump_of_the_clock(app: App) -> None:
                 return bool(await conn.fetchval(session) > lease)
 
         await eventually(renewed)
-        assert await (await answer.enqueue()).result(timeout=5) == 42
+        assert await (await answer.enqueue()).result(timeout=20) == 42
 
 
 async def test_a_month_ahead_there_is_still_a_history_to_write_to(app: App) -> None:
@@ -93,14 +93,14 @@ async def test_a_month_ahead_there_is_still_a_history_to_write_to(app: App) -> N
 
     async with testing.running(app) as run:
         await run.advance("30d")
-        await (await pay.enqueue()).result(timeout=5)
+        await (await pay.enqueue()).result(timeout=20)
         cancelled = await pay.using(delay="1h").enqueue()
         await cancelled.cancel()
         failed = await fails.using(delay="1h").enqueue()
         child = await pay.using(after=failed, delay=0).enqueue()
         await run.advance("1h")
         with pytest.raises(TaskFailed) as skipped:
-            await child.result(timeout=5)
+            await child.result(timeout=20)
         assert skipped.value.state == "skipped"
 
 
@@ -116,7 +116,7 @@ async def test_retries_and_snoozes_follow_the_clock(app: App) -> None:
         await run.until_idle()
         assert (await task.status()).state == "pending"
         await run.advance("10m")
-        assert await task.result(timeout=5) == 2
+        assert await task.result(timeout=20) == 2
 
 
 async def test_until_idle_waits_for_all_that_is_due_and_says_when_it_does_not_end(app: App) -> None:
@@ -268,10 +268,10 @@ async def test_report(mainspring_running):
         task = await report.enqueue("2026-11-15")
         late = await report.using(delay="1d").enqueue("2026-11-16")
         await run.until_idle()
-        assert await task.result(timeout=5) == "report of 2026-11-15"
+        assert await task.result(timeout=20) == "report of 2026-11-15"
         await run.advance("1d")
         await run.until_idle()
-        assert await late.result(timeout=5) == "report of 2026-11-16"
+        assert await late.result(timeout=20) == "report of 2026-11-16"
 
 
 async def test_again(mainspring_running):

@@ -112,7 +112,7 @@ async def test_a_close_ends_a_receive_that_waits_at_either_end(pair: tuple[Agent
     waiting = [asyncio.ensure_future(agent.receive()), asyncio.ensure_future(server.receive())]
     await asyncio.sleep(0)
     await server.close()
-    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 20)
     assert [type(outcome) for outcome in outcomes] == [ChannelClosed, ChannelClosed]
 
 
@@ -205,7 +205,7 @@ async def test_who_waits_for_an_acknowledgement_goes_on_when_it_comes(links: Lin
     await server.receive()
     await server.settle(second)
     assert await soon(waits[2])
-    await asyncio.wait_for(agent.acknowledged(first), 5)  # long settled: at once
+    await asyncio.wait_for(agent.acknowledged(first), 20)  # long settled: at once
     await server.close()
     await pumping
 
@@ -258,7 +258,7 @@ async def test_a_repeated_frame_gets_the_acknowledgement_that_was_lost(pair: tup
     assert (await raw.receive()).ack == 1
     await raw.send(frame)
     receiving = asyncio.ensure_future(server.receive())
-    answer = await asyncio.wait_for(raw.receive(), 5)
+    answer = await asyncio.wait_for(raw.receive(), 20)
     assert (answer.sequence, answer.ack) == (0, 1)
     receiving.cancel()
 
@@ -374,7 +374,7 @@ async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment
     sequence, _ = await server.receive()
     server.settle_later(sequence)
     receiving = asyncio.ensure_future(agent.receive())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while agent.unacknowledged:
             await asyncio.sleep(0.01)
     assert agent.ack_time > 0
@@ -397,7 +397,7 @@ async def test_a_frame_that_nobody_answers_is_looked_at_only_when_it_may_be_lost
     agent._resend_after = 0.05
     tending = asyncio.ensure_future(agent.maintain())
     await agent.send([Heartbeat(1)])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while agent._in_flight[0].resent < 3:
             await asyncio.sleep(0.01)
     assert len(alarms) <= 8, "one for each wait of 0.05, 0.1 and 0.2 s, and one more if its clock was behind"
@@ -415,7 +415,7 @@ async def test_on_a_slow_line_the_patience_grows_and_stays(links: Links) -> None
     hearing = asyncio.ensure_future(pump(agent))
     sequence, _ = await server.receive()
     await server.settle(sequence)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while agent.in_flight:
             await asyncio.sleep(0.001)
     assert (agent._resend_after, agent.bytes_in_flight, landed) == (4.0, 0, [100])
@@ -436,7 +436,7 @@ async def test_who_posts_does_not_wait_for_one_who_does_not_read(links: Links, m
     server.settle_now(0)
     assert server.in_flight == 3
     gate.set()
-    assert [await asyncio.wait_for(agent.receive(), 5) for _ in range(3)] == [(n, [Drain()]) for n in (1, 2, 3)]
+    assert [await asyncio.wait_for(agent.receive(), 20) for _ in range(3)] == [(n, [Drain()]) for n in (1, 2, 3)]
 
 
 # ── a patient receiver ──────────────────────────────────────────────────────────────────────────
@@ -455,7 +455,7 @@ async def patient(pair: Pair) -> AsyncIterator[Links]:
 
 
 async def until_acknowledged(link: Link[AgentMessage, ServerMessage]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while link.unacknowledged:
             await asyncio.sleep(0.005)
 
@@ -481,7 +481,7 @@ async def test_a_patient_receiver_answers_a_sender_that_waits(patient: Links) ->
     agent, server = patient
     await report(patient)
     listening = asyncio.ensure_future(server.receive())
-    await asyncio.wait_for(agent.acknowledged(1), 5)
+    await asyncio.wait_for(agent.acknowledged(1), 20)
     listening.cancel()
 
 
@@ -518,7 +518,7 @@ async def test_what_was_posted_is_written_before_the_link_closes(links: Links) -
     agent, server = links
     server.post([Drain()])
     await server.close()
-    assert await asyncio.wait_for(agent.receive(), 5) == (1, [Drain()])
+    assert await asyncio.wait_for(agent.receive(), 20) == (1, [Drain()])
 
 
 async def test_a_congested_receiver_settles_frames_and_does_not_announce_arrivals(links: Links) -> None:

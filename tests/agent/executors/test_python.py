@@ -299,7 +299,7 @@ async def test_a_sync_handler_is_interrupted_between_two_steps(bench: Bench) -> 
     await asyncio.to_thread(began.wait, 5)
     attempt.stop("timeout")
     with pytest.raises((asyncio.CancelledError, TaskCancelled)):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 20)
     assert ended.is_set()
 
 
@@ -315,7 +315,7 @@ async def test_a_sync_handler_that_does_not_let_go_is_left_after_its_grace(bench
     await asyncio.to_thread(began.wait, 5)
     attempt.stop("cancelled")
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 20)
     release.set()
 
 
@@ -335,7 +335,7 @@ async def test_a_sync_handler_that_waits_for_a_thread_never_begins_once_it_is_st
     await asyncio.sleep(0)
     attempt.stop("cancelled")
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(second, 5)
+        await asyncio.wait_for(second, 20)
     release.set()
     await first
     assert await bench.run(s_double, '{"number": 1}') == "2", "the thread is free again"
@@ -367,7 +367,7 @@ async def test_a_handler_can_ask_whether_it_is_to_stop(bench: Bench) -> None:
 
     def asks() -> None:
         began.set()
-        asked.wait(5)
+        asked.wait(20)
         task = current_task()
         assert task.cancelled
         task.raise_if_cancelled()

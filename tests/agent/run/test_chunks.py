@@ -104,7 +104,7 @@ class Bench:
             await asyncio.sleep(0)
 
     async def until(self, what: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not what():
                 await asyncio.sleep(0.001)
 

@@ -130,7 +130,7 @@ async def test_a_paused_daemon_is_not_asked(attempt: Attempt, recording: Recordi
     await asyncio.sleep(0.1)
     assert checks.asked == 0
     attempt.paused = False
-    await asyncio.wait_for(watching, 5)
+    await asyncio.wait_for(watching, 20)
     assert recording.healthy == [False]
 
 

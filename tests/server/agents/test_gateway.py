@@ -88,7 +88,7 @@ class Agent:
         It acknowledges nothing, so on a slow machine the server sends again what was heard: that is passed over.
         """
         while True:
-            frame = await asyncio.wait_for(self._channel.receive(), 5)
+            frame = await asyncio.wait_for(self._channel.receive(), 20)
             self.acknowledged = max(self.acknowledged, frame.ack)
             if 0 < frame.sequence <= self._heard:
                 continue
@@ -289,11 +289,11 @@ async def test_room_is_slots_minus_what_is_held_until_it_has_ended(conn: Connect
     assert (room(), server.gateway.holds) == (6, 4)
     server.gateway.room_made.clear()
     await agent.say(finished(*armed[:3]))
-    await asyncio.wait_for(server.gateway.room_made.wait(), 5)
+    await asyncio.wait_for(server.gateway.room_made.wait(), 20)
     assert server.gateway.holds == 4, "held until it is recorded"
     assert room() >= 9
     await agent.say(Refused([AttemptId(armed[3].task, armed[3].token)], "full"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while server.gateway.holds:
             await asyncio.sleep(0)
             await server.recorder.flush()
@@ -531,7 +531,7 @@ async def test_a_connection_that_does_not_end_holds_up_no_renewal(
     await agents.end(conn, [silent.session])
     ended = asyncio.Event()
     monkeypatch.setattr(server.gateway.sessions[silent.session].link, "close", ended.wait)
-    await asyncio.wait_for(server.gateway.renew(), 5)
+    await asyncio.wait_for(server.gateway.renew(), 20)
     assert set(server.gateway.sessions) == {living.session}
     ended.set()
     for agent in (silent, living):
@@ -552,9 +552,9 @@ async def test_leases_are_renewed_while_somebody_has_the_table_of_tasks_locked(
                 lambda: conn.fetchval("select count(*) > 0 from pg_locks where relation = $1::regclass and not granted",
                                       "mainspring.task")
             )  # fmt: skip
-            await asyncio.wait_for(server.gateway.renew(), 3)
+            await asyncio.wait_for(server.gateway.renew(), 20)
             assert set(server.gateway.sessions) == {agent.session}
-        await asyncio.wait_for(looking, 5)
+        await asyncio.wait_for(looking, 20)
     finally:
         await locking.close()
     await agent.leave()

@@ -63,7 +63,7 @@ class PlayedAgent:
 
     async def holds(self, count: int) -> list[Armed]:
         """What it was sent, once there are at least so many."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(self.armed) < count:
                 await asyncio.sleep(0)
         return self.armed
@@ -71,7 +71,7 @@ class PlayedAgent:
     async def finish(self, *armed: Armed) -> None:
         endings = [Ending(a.task, a.token, a.job, a.attempt, TaskState.SUCCEEDED, 1.0, 2.0) for a in armed]
         await self._link.send([Finished(endings)])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self._recorder.backlog:
                 await asyncio.sleep(0)
         await self._recorder.flush()

@@ -61,7 +61,7 @@ class Agent(PlayedAgent):
 
     async def hears(self) -> list[ServerMessage]:
         """What it was told other than what to run, once there is anything."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self.told:
                 await asyncio.sleep(0)
         told, self.told = self.told, []
@@ -80,7 +80,7 @@ class Agent(PlayedAgent):
     async def _report(self, message: AgentMessage) -> None:
         await self._link.send([message])
         recorder = self.server.recorder
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not recorder._reports:
                 await asyncio.sleep(0)
         await recorder.flush()

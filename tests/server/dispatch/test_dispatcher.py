@@ -265,10 +265,10 @@ async def test_the_loop_rests_after_what_time_alone_brought_until_work_comes(
     await agent.has(3)
     assert not resting.done()
     server.dispatcher.wake.set()
-    assert await asyncio.wait_for(resting, 5) == 3
+    assert await asyncio.wait_for(resting, 20) == 3
     server.dispatcher.wake.clear()
     await enqueue(conn, 3)
-    assert await asyncio.wait_for(server.dispatcher.dispatch(), 5) == 3, "no rest while there are due ones"
+    assert await asyncio.wait_for(server.dispatcher.dispatch(), 20) == 3, "no rest while there are due ones"
 
 
 # ── stragglers ──────────────────────────────────────────────────────────────────────────────────

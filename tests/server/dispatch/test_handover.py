@@ -132,7 +132,7 @@ async def test_a_batch_in_parts_gives_each_place_once(
     monkeypatch.setattr(handover, "finish", counting)
     await _report(server, agent, first, second)
     await _report(server, agent, third)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while server.recorder.backlog < 3:
             await asyncio.sleep(0)
     server.dispatcher.wake.clear()
@@ -247,7 +247,7 @@ async def test_a_pool_in_full_flow_comes_in_its_turn(
 async def _report(server: Server, agent: Agent, *armed: Armed) -> None:
     endings = [Ending(a.task, a.token, a.job, a.attempt, TaskState.SUCCEEDED, 1.0, 2.0) for a in armed]
     await agent._link.send([Finished(endings)])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not server.recorder.backlog:
             await asyncio.sleep(0)
 

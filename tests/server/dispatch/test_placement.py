@@ -479,7 +479,7 @@ async def submit_for(conn: Connection, customers: range, times: int = 1) -> None
 
 
 async def until_sent(agents: list[Agent], count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while sum(len(agent.armed) for agent in agents) < count:
             await asyncio.sleep(0)
 
@@ -636,7 +636,7 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     await server.registry.refresh()
     await enqueue(conn, 2)
     await server.step()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(leaving.armed) == 1:
             await asyncio.sleep(0)
     assert leaving.recalls == 1, "by now it would have heard that it was asked again"

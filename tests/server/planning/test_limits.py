@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from tests.conftest import eventually
 from tests.schedules import at, set_clock
 
 import mainspring
@@ -84,7 +85,7 @@ async def test_it_comes_back_when_a_rate_allows_the_next(conn: Connection, limit
     await conn.execute("update mainspring.task set state = 2 where job_slot is not null")
     limits_loop.wake.clear()
     assert await limits_loop.step() == 0
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(20):
         await limits_loop.wake.wait()
     assert await limits_loop.step() == 1
 
@@ -95,7 +96,7 @@ async def test_it_is_there_before_the_instant_of_one_that_waits(conn: Connection
     await submit(conn, 1, run_at=at(2.1))
     limits_loop.wake.clear()
     assert await limits_loop.step() == 0
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(20):
         await limits_loop.wake.wait()
     await set_clock(conn, 0.2)
     assert await limits_loop.step() == 1
@@ -282,11 +283,12 @@ async def test_limits_hold_over_two_servers(dsn: str, stage: Stage) -> None:
 
 
 async def test_a_rate_is_kept_and_reached(dsn: str, stage: Stage) -> None:
-    async with make_app(dsn, stage).running() as app:
+    async with make_app(dsn, stage).running(poll=60.0) as app:  # only the rate wakes the loop that releases
+        before = time.monotonic()
         tasks = await app["paced"].enqueue_many([()] * 55)
         await asyncio.gather(*(task.result(timeout=20) for task in tasks))
-    # No window of time has more starts than the rate and the burst allow; a loaded machine may bunch what was released.
-    assert 0.4 < stage.starts[-1] - stage.starts[0] < 3.0
+    # 50 wait for the rate. A loaded machine may start them late and bunched, the first one too, but none of them early.
+    assert stage.starts[-1] - before > 0.4
 
 
 async def test_a_task_that_waits_for_its_retry_holds_nobody_up(dsn: str, stage: Stage) -> None:
@@ -301,20 +303,21 @@ async def test_a_task_that_waits_for_its_retry_holds_nobody_up(dsn: str, stage: 
 
 async def test_a_limited_task_with_an_instant_is_armed_ahead_of_it(dsn: str, conn: Connection, stage: Stage) -> None:
     async with make_app(dsn, stage).running() as app:
-        at = await conn.fetchval("select mainspring.now() + interval '2.5 seconds'")
+        at = await conn.fetchval("select mainspring.now() + interval '6 seconds'")
         task = await app["three"].using(run_at=at).enqueue(1)
-        await task.result(timeout=10)
-        status = await task.status()
-    assert status.run_at == at
-    assert status.lateness_ms is not None
-    assert status.lateness_ms < 100
+
+        async def is_armed() -> bool:
+            return (await task.status()).state == "assigned"
+
+        await eventually(is_armed)
+        assert await conn.fetchval("select mainspring.now()") < at
+        assert not stage.starts
 
 
 async def test_a_released_task_is_claimed_without_waiting_for_a_poll(dsn: str, stage: Stage) -> None:
     app = make_app(dsn, stage)
-    async with app.running(poll=5.0):
-        await (await app["free"].enqueue("warm")).result(timeout=10)
-        began = time.monotonic()
+    async with app.running(poll=60.0):
+        await (await app["free"].enqueue("warm")).result(timeout=20)
         tasks = await app["shop"].enqueue_many([1] * 20)
-        await asyncio.gather(*(task.result(timeout=20) for task in tasks))
-    assert time.monotonic() - began < 3.0, "each wakes the next"
+        await asyncio.gather(*(task.result(timeout=20) for task in tasks))  # each wakes the next
+    assert len(stage.starts) == 21

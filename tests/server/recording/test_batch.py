@@ -106,15 +106,15 @@ async def test_who_has_too_much_waiting_is_slowed_down_then_not_read_until_it_is
     reports, much, other = Reports(), link(), link()
     add(reports, much, 1, CONGESTED)
     assert much.is_congested
-    await asyncio.wait_for(reports.room(much), 1)
+    await asyncio.wait_for(reports.room(much), 20)
     add(reports, much, 2, FULL)
     waiting = asyncio.ensure_future(reports.room(much))
     await asyncio.wait([waiting], timeout=0.05)
     assert not waiting.done()
-    await asyncio.wait_for(reports.room(other), 1)
+    await asyncio.wait_for(reports.room(other), 20)
     while reports:
         reports.take()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 20)
     assert not much.is_congested
 
 

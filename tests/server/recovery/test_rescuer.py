@@ -321,7 +321,7 @@ async def test_a_row_that_a_recorder_has_is_passed_over_and_looked_at_again(
     other = await Database(dsn).connect()
     async with other.transaction():
         await other.execute("update mainspring.task set progress = '1' where id = $1", held)
-        assert await asyncio.wait_for(rescuer.step(), 5) == 1
+        assert await asyncio.wait_for(rescuer.step(), 20) == 1
     await other.close()
     assert [(await view(conn, task)).state for task in (held, free)] == ["running", "pending"]
     assert await rescuer.step() == 1

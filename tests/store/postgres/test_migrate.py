@@ -253,7 +253,7 @@ async def test_the_lock_is_not_even_looked_at_where_nothing_is_missing(
 ) -> None:
     await jobs.register(conn, {"job": Definition(Python("job"))})
     await conn.execute("select pg_advisory_lock($1)", migrations.LOCK)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await migrate(Database(dsn)) == []
         for command in (["migrate"], ["task", "submit", "job"], ["task", "list"], ["stats"]):
             assert await asyncio.to_thread(main, [*command, "--dsn", dsn]) == 0

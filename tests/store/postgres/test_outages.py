@@ -31,17 +31,17 @@ from mainspring.store.postgres.migrate import migrate
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 async def test_inside_the_lead_window_fires_continue_while_postgresql_is_down(primary: PostgreSQL, fault: str) -> None:
-    app = mainspring.App("fires", dsn=primary.dsn, lead=2.0)
-    fired: list[tuple[float, float]] = []
+    app = mainspring.App("fires", dsn=primary.dsn, lead=3.0)
+    fired: list[float] = []
 
     @app.job(every="250ms")
     async def tick() -> None:
         task = mainspring.current_task()
         assert task.plan_time is not None
-        fired.append((task.plan_time.timestamp(), task.lateness))
+        fired.append(task.plan_time.timestamp())
 
     async def armed_after() -> bool:
-        return fired[-1][0] > back + 2.5
+        return fired[-1] > back + 3.5
 
     async with app.running():
         await eventually(_at_least(fired, 4))  # the first ones may have been due already, not armed ahead
@@ -50,17 +50,14 @@ async def test_inside_the_lead_window_fires_continue_while_postgresql_is_down(pr
             primary.kill()
         else:
             primary.freeze()
-        await asyncio.sleep(1.5)
-        away = fired[before:]
+        await eventually(_at_least(fired, before + 5))
         if fault == "killed":
             await asyncio.to_thread(primary.start)
         else:
             primary.thaw()
         back = time.time()
-        assert len(away) >= 5
-        assert max(lateness for _, lateness in away) < 0.3
         await eventually(armed_after)
-    plans = sorted(plan for plan, _ in fired)
+    plans = sorted(fired)
     assert {round(later - earlier, 3) for earlier, later in itertools.pairwise(plans)} == {0.25}, "each one once"
 
 
@@ -101,12 +98,14 @@ async def test_a_full_disk_is_reported_and_waited_out(small_disk: Path) -> None:
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def in_time(call: Awaitable[object], limit: float = 1.0) -> None:
-    """It ends as an outage, and soon."""
-    began = time.monotonic()
-    with pytest.raises(StoreUnavailable):
-        await call
-    assert time.monotonic() - began < limit
+IN_TIME = 20.0  # seconds: what is not bounded waits for 30 s or more
+
+
+async def in_time(call: Awaitable[object]) -> None:
+    """It ends as an outage, and does not wait for ever."""
+    async with asyncio.timeout(IN_TIME):
+        with pytest.raises(StoreUnavailable):
+            await call
 
 
 async def test_a_statement_on_a_connection_that_goes_silent_ends_in_bounded_time(
@@ -148,25 +147,23 @@ async def test_a_statement_on_a_connection_that_goes_silent_ends_in_bounded_time
                 proxy.black_hole()
             await in_time(use(dedicated))
             await in_time(database.connect())
-            began = time.monotonic()
-            await dedicated.close()
-            await idle.close()
-            await database.close()
-            assert time.monotonic() - began < 1.0
+            async with asyncio.timeout(IN_TIME):
+                await dedicated.close()
+                await idle.close()
+                await database.close()
 
 
-async def test_a_silent_host_does_not_hold_up_the_others(lasting: PostgreSQL) -> None:
+async def test_a_silent_host_does_not_hold_up_the_others(lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.store.postgres.connect.CONNECT_TIMEOUT", 60.0)
     async with StreamProxy("127.0.0.1", lasting.port) as silent:
         silent.black_hole()
         hosts = f"127.0.0.1:{silent.port},127.0.0.1:{lasting.port}"
         database = Database(f"postgresql://mainspring@{hosts}/mainspring")
-        began = time.monotonic()
-        async with database.acquire() as conn:
+        async with asyncio.timeout(IN_TIME), database.acquire() as conn:
             assert await conn.fetchval("select inet_server_port()") == lasting.port
-        assert time.monotonic() - began < 1.0
-        began = time.monotonic()
-        await (await database.connect()).close()
-        assert time.monotonic() - began < 0.4, "the one that was good last comes first"
+        monkeypatch.setattr("mainspring.store.postgres.connect.HEAD_START", 60.0)
+        async with asyncio.timeout(IN_TIME):  # the one that was good last comes first
+            await (await database.connect()).close()
         await database.close()
 
 
@@ -181,7 +178,7 @@ async def test_both_ends_of_a_tcp_connection_send_keepalives(lasting: PostgreSQL
     await conn.close()
 
 
-def _at_least(fired: list[tuple[float, float]], count: int) -> Callable[[], Awaitable[bool]]:
+def _at_least(fired: list[float], count: int) -> Callable[[], Awaitable[bool]]:
     async def there() -> bool:
         return len(fired) >= count
 
@@ -205,7 +202,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
         await leader.step()
         assert leader.term is not None
         proxy.black_hole()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(IN_TIME):
             await membership.drain()
             await leader.close()
             await database.close()

@@ -273,7 +273,7 @@ async def test_a_producer_submits_and_waits_through_the_sdk_while_a_server_role_
         with pytest.raises(TaskNotFound):
             await other.task(task.id).status()
         with pytest.raises(TaskNotFound):
-            await other.task(task.id).result(timeout=5)
+            await other.task(task.id).result(timeout=20)
         for act in (task.cancel, task.retry):
             with pytest.raises(AccessDenied, match="producer"):
                 await act()

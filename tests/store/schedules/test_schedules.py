@@ -239,7 +239,7 @@ async def test_a_change_that_waited_for_the_row_is_in_force_from_when_it_got_it(
     async with conn.transaction():
         await schedules.find(conn, "report", lock=True)  # and leaves it as it is, so that nothing is read anew
         waiting = asyncio.create_task(schedules.change(elsewhere, "report", every("9")))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not await conn.fetchval("select cardinality(pg_blocking_pids($1)) > 0", pid):
                 await asyncio.sleep(0.005)
         await conn.execute("update mainspring.test_clock set at = $1", at(3))
@@ -252,7 +252,7 @@ async def test_an_edit_wakes_the_planners(dsn: str, conn: Connection) -> None:
     listener = await Database(dsn).connect()
     await listener.add_listener("mainspring", lambda *a: heard.put_nowait(a[3]))
     await create(conn, every=5)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while await heard.get() != "schedule":
             pass
         await schedules.change(conn, "report", every("7"))

@@ -93,7 +93,7 @@ async def test_a_task_that_becomes_due_or_more_important_is_announced_with_its_p
     await change(conn, task, priority=7)  # it is far: no floor lies above it
     for given in ({"now": True}, {"priority": 9}, {"run_at": datetime(2020, 1, 1, tzinfo=UTC)}):
         await change(conn, task, **given)
-        released = parse_released((await asyncio.wait_for(heard.get(), 5)).removeprefix("due "))
+        released = parse_released((await asyncio.wait_for(heard.get(), 20)).removeprefix("due "))
         assert released is not None
         stored = await row(conn, task)
         assert (released.pool, released.priority, released.position) == (

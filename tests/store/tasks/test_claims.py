@@ -142,7 +142,7 @@ async def test_two_claimers_in_open_transactions_get_different_tasks(dsn: str, c
     async with conn.transaction():
         first = ids(await claim(conn, pool, 4))
         async with other.transaction():
-            second = ids(await asyncio.wait_for(claim(other, pool, 4, sessions=[2]), 5))
+            second = ids(await asyncio.wait_for(claim(other, pool, 4, sessions=[2]), 20))
     await other.close()
     assert (first, second) == (made[:4], made[4:8])
     assert ids(await claim(conn, pool)) == made[8:]

@@ -284,7 +284,7 @@ async def test_a_submission_that_waits_for_a_key_gets_it_when_the_first_rolls_ba
             waiting = asyncio.ensure_future(other.fetchval("select mainspring.enqueue('report', key => 'k')"))
             await asyncio.sleep(0)
             raise ZeroDivisionError
-    second = await asyncio.wait_for(waiting, 5)
+    second = await asyncio.wait_for(waiting, 20)
     assert second != first
     await other.close()
     assert [r["id"] for r in await conn.fetch("select id from mainspring.task")] == [second]

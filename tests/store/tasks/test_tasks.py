@@ -102,7 +102,7 @@ async def test_a_task_that_an_agent_has_is_asked_for(
     listener = await Database(dsn).connect()
     await listener.add_listener("mainspring", lambda *hint: heard.put_nowait(hint[-1]))
     assert await tasks.cancel(conn, task) is state
-    assert await asyncio.wait_for(heard.get(), 5) == "cancel"
+    assert await asyncio.wait_for(heard.get(), 20) == "cancel"
     await listener.close()
     first = await conn.fetchval("select cancel_at from mainspring.task where id = $1", task)
     assert first is not None

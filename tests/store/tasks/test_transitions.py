@@ -287,7 +287,7 @@ async def test_a_handler_that_hangs_before_its_commit_loses_the_transaction(
     await stopped.execute("begin")
     assert not await transitions.complete(stopped, [ending(task, OLDER)])
     assert await transitions.complete(stopped, [ending(task)])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await conn.execute("select from mainspring.task where id = $1 for update", task)  # as a rescuer wants it
     assert await history(conn, task) == []
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)):

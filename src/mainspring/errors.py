@@ -15,7 +15,7 @@
     │   └── StaleAttempt
     ├── AccessDenied           PostgreSQL or a server refuses the user, or what the user wants to do
     │   └── Unauthorized, Forbidden
-    ├── NoAgents               nobody can run what is submitted
+    ├── NoAgents               no agent can run what is submitted
     ├── RateLimited            too many requests; `retry_after` says when to try again
     ├── QueueFull              so many tasks wait already; `limit`, `waiting`, and `retry_after` says when to try again
     ├── TaskFailed             the awaited task did not succeed

@@ -11,7 +11,7 @@ export type Answer<N extends Name> = Operations[N]["answer"];
 /** Who is logged in; null before that is known, and after a log-out. */
 export const session = signal<SessionView | null>(null);
 
-/** ms after which what nobody answered is asked again. */
+/** ms after which an unanswered request is repeated. */
 export const AGAIN = 4000;
 
 /** A refusal, in the API's own words: message, code and request id. */

@@ -9,7 +9,7 @@ export const ahead = signal(0);
 /** The database's time in milliseconds. */
 export const now = (): number => Date.now() + ahead.value;
 
-/** The same, once a second, for what counts down. Stands still while nobody looks. */
+/** The same, once a second, for what counts down. Stands still while the tab is hidden. */
 export const second = signal(Date.now());
 
 /** Take what a server said the time was, between these two looks at our own clock. */

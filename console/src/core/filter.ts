@@ -109,7 +109,7 @@ export function asFilter(params: Params): Record<string, unknown> {
   return filter;
 }
 
-/** Whether a task belongs to what is shown. Arguments are not in what is told: those may fit. */
+/** Whether a task belongs to what is shown. Arguments are not in the stream: those may fit. */
 export function fits(task: TaskSummary, params: Params): boolean {
   const given = (name: string) => params[name] as string[] | undefined;
   const one = (name: string, value: string | number | null, matches = (wanted: string) => wanted === String(value)) => {

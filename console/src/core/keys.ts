@@ -1,4 +1,4 @@
-// The keyboard: single letters while nobody types, and sequences such as "g t".
+// The keyboard: single letters outside of text fields, and sequences such as "g t".
 
 import { useEffect, useRef } from "preact/hooks";
 import { letters } from "./prefs";

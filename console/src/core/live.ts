@@ -145,7 +145,7 @@ function release(): void {
   lastAsk = 0;
 }
 
-/** Say what we want to hear; if nobody passes anything on, look for a place again. */
+/** Say what we want to hear; if no tab passes events on, look for a place again. */
 function ask(): void {
   const at = performance.now();
   if (lastHeard && at - lastHeard > 2 * ASK_EVERY) lose();

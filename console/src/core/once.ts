@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
-const GAP = 1000; // ms between two runs that nobody asked for
+const GAP = 1000; // ms between two runs that the user did not ask for
 
 export function useCoalesced(run: () => Promise<unknown>): () => void {
   const latest = useRef(run);
@@ -28,7 +28,7 @@ export function useCoalesced(run: () => Promise<unknown>): () => void {
       try {
         await latest.current();
       } catch {
-        // what asked will ask again; a lost server is told by the live dot
+        // the caller asks again; the live dot shows a lost server
       }
       state.isRunning = false;
       if (state.isWanted) {

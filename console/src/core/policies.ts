@@ -19,7 +19,7 @@ export function runOf({ run }: Definition): string {
 
 export const priorityOf = (level: number): string => (NAMED[level] ? `${NAMED[level]} (${level})` : String(level));
 
-/** Names and sentences; what has its default is said too, where it is no surprise to nobody. */
+/** Names and sentences; a default is mentioned where it could surprise. */
 export function policies(given: Definition): [string, string][] {
   const found: [string, string | null][] = [
     ["Retries", retries(given.retry ?? {}, given.retries_by_default ?? false)],

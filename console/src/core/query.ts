@@ -26,7 +26,7 @@ export interface How {
   isHeld?: boolean;
 }
 
-const GAP = 1000; // ms between two loads that nobody asked for
+const GAP = 1000; // ms between two loads that the user did not ask for
 
 /** Load by `key`: what else decides the answer must be part of it. */
 export function useQuery<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>, how: How = {}): Loaded<T> {

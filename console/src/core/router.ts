@@ -77,7 +77,7 @@ export function go(to: string, how: { replace?: boolean } = {}): void {
   }
 }
 
-/** Whoever does not see the page is told that it is another one. */
+/** Announce the new page to screen readers. */
 function focusContent(): void {
   requestAnimationFrame(() => document.getElementById("content")?.focus({ preventScroll: true }));
 }

@@ -198,7 +198,7 @@ const weekday = (part: string): string => (/^[0-7]$/.test(part) ? (DAYS[Number(p
 
 // ── in words ───────────────────────────────────────────────────────────────────────────────────────────
 
-/** What a schedule does beside its plan: [about, in words], without what is said by default and matters to nobody. */
+/** What a schedule does beside its plan: [about, in words], without defaults that need no mention. */
 export function inWords(of: AllPolicies, kind: string): [string, string][] {
   const said: [string, string | false | null | undefined][] = [
     ["If the one before still runs", OVERLAP[of.overlap]],

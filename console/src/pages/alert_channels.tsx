@@ -1,4 +1,4 @@
-// Channels: where alerts are told, whether they arrive, a test message, and a form. A secret is shown once.
+// Channels: where alerts are sent, whether they arrive, a test message, and a form. A secret is shown once.
 
 import { useState } from "preact/hooks";
 import { act, toast } from "../core/actions";

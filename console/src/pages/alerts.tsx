@@ -103,7 +103,7 @@ function Firing({ mutes, changed }: { mutes: MuteView[]; changed: () => void }) 
 
 const URGENT = { critical: 0, warning: 1, info: 2 };
 
-/** Those that nobody has acknowledged first, then the most severe. */
+/** Unacknowledged ones first, then the most severe. */
 const ordered = (alerts: AlertView[], mutes: MuteView[]): AlertView[] =>
   [...alerts].sort((one, other) => Number(mutedBy(mutes, one) !== null) - Number(mutedBy(mutes, other) !== null) || URGENT[one.severity] - URGENT[other.severity]);
 

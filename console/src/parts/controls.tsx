@@ -15,7 +15,7 @@ interface ActionProps {
   run: () => unknown;
   /** The role that it needs. */
   needs?: Rank;
-  /** Why it is not possible now, whoever asks. */
+  /** Why it is not possible now, for any role. */
   refused?: string | null | undefined;
   kind?: "plain" | "main" | "danger" | "link" | "icon";
   icon?: IconName;

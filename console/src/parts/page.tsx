@@ -68,7 +68,7 @@ export function Empty({ title, children, command }: { title: string; children?: 
   );
 }
 
-/** A refusal in the API's words, with its code and request id; nothing where the frame says for the whole page that nobody answers. */
+/** A refusal in the API's words, with its code and request id; nothing where the frame says for the whole page that no server answers. */
 export function Problem({ refusal, retry }: { refusal: Refusal; retry?: () => void }) {
   if (retry && refusal.isPassing && liveness.value.state === "lost") return null;
   return (

@@ -199,7 +199,7 @@ class Api:
         self.guard.check_csrf(caller, call.method, call.headers, call.origin)
 
     async def _note_refusal(self, call: Call, error: Forbidden) -> None:
-        """In the audit, so many a minute; where that is not possible, the caller is told all the same."""
+        """In the audit, so many a minute; where that fails, the caller still gets the refusal."""
         caller = call.caller
         if caller is not None and not self._refusals.take(caller.identity):
             subject = call.row.subject(call.names)
@@ -351,7 +351,7 @@ class _Watched:
 
 
 class _in_time:
-    """A bound for what waits for PostgreSQL: a caller is told, and never hangs."""
+    """A bound for what waits for PostgreSQL: a caller gets an error and never hangs."""
 
     def __init__(self) -> None:
         self._timeout = asyncio.timeout(LONGEST)

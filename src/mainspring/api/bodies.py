@@ -23,7 +23,7 @@ Receive = Callable[[], Awaitable[Any]]
 
 
 class Disconnected(Exception):
-    """The client has hung up; nobody waits for an answer."""
+    """The client has hung up and waits for no answer."""
 
 
 async def read(receive: Receive, headers: dict[str, str]) -> bytes:

@@ -64,7 +64,7 @@ async def once(call: Call, key: str | None, given: dict[str, Any]) -> Outcome:
 
 
 def _without_secret(call: Call, view: Any) -> Any:
-    """A secret is told once, and kept nowhere."""
+    """A secret is shown once, and stored nowhere."""
     return view if call.row.secret is None else msgspec.structs.replace(view, **{call.row.secret: None})
 
 

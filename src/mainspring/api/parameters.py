@@ -115,7 +115,7 @@ def shape_of(
 
 
 def _without_none(hint: Any) -> Any:
-    """A parameter that may be unset as well is told apart from one that is null."""
+    """Distinguishes a parameter that is unset from one that is null."""
     if get_origin(hint) in (Union, types.UnionType) and hint != Duration:
         absent = msgspec.UnsetType if msgspec.UnsetType in get_args(hint) else type(None)
         kinds = [kind for kind in get_args(hint) if kind is not absent]
@@ -237,7 +237,7 @@ _VERSION = re.compile(r'(?:W/)?"v(\d{1,9})"')
 
 
 def from_headers(shape: Shape, method: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The preconditions of a change. One that cannot be checked is refused: whoever sent it counts on it."""
+    """The preconditions of a change. One that cannot be checked is refused: its sender relies on it."""
     if method not in ("PUT", "PATCH", "DELETE"):
         return {}
     wanted = {parameter.name for parameter in shape.parameters if parameter.place == "header"}

@@ -52,7 +52,7 @@ class Row:
     other_types: tuple[str, ...] = ()  # of the answer, by Accept
     answered: tuple[int, ...] = ()  # other statuses with the same answer, which are no refusal
     body_type: str | None = None  # of a body that the handler reads itself; all parameters are in the query then
-    secret: str | None = None  # the member of the answer that is told once and kept nowhere
+    secret: str | None = None  # the member of the answer that is shown once and stored nowhere
     base: str = BASE
     offline: bool = False  # answers also while PostgreSQL does not: callers that were known lately are believed
     guarded: bool = True  # refuses a Host that is not ours; load balancers ask for health under any

@@ -35,4 +35,4 @@ class LocalClient:
         return bulk.submit_lines(self._connections, this_user(), receive, key=key, atomic=atomic, on_error=on_error)
 
     async def close(self) -> None:
-        """Its connections are closed by whoever opened them."""
+        """The opener of its connections closes them."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class ServerEvent(NamedTuple):
     name: str
     data: str
-    id: str | None  # where to go on after it
+    id: str | None  # where to continue after it
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

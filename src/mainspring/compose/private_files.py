@@ -33,7 +33,7 @@ def read_private(path: Path) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file: whoever reads it finds the old text or the new one, also after a crash."""
+    """Replace the file: a reader finds the old text or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
     try:

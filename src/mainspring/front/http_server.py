@@ -48,7 +48,7 @@ class Limits:
 
 
 class HttpServer:
-    """`on_stop` is called when the server begins to stop: it ends the streams, which would go on for ever."""
+    """`on_stop` is called when the server begins to stop: it ends the streams, which have no end by themselves."""
 
     def __init__(self, app: App, limits: Limits | None = None, *, on_stop: Callable[[], object] | None = None) -> None:
         self.limits = limits or Limits()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Undecided(asyncio.Protocol):
-    """If as many as the server takes are undecided, the oldest is cut off: whoever sends at once is not kept out."""
+    """If as many as the server takes are undecided, the oldest is cut off, so that a prompt client is served."""
 
     def __init__(self, server: HttpServer, path: bytes, other: Callable[[], asyncio.Protocol]) -> None:
         self._server = server

@@ -16,7 +16,7 @@ def bind(host: str, port: int, last_port: int | None = None) -> list[socket.sock
     """Sockets for every address of a host, on one port. OSError if it cannot be.
 
     With `last_port`, on the first free one of the range. These sockets listen at once, because that decides who has
-    the port; nobody accepts a connection before the caller does.
+    the port; no connection is accepted before the caller does so.
     """
     for candidate in range(port, (last_port or port) + 1):
         try:

@@ -59,7 +59,7 @@ async def create_token(
     agents: Sequence[str] = (),
     labels: Sequence[str] = (),
 ) -> NewToken:
-    """Make a token. The answer has its secret, which is told once.
+    """Make a token. The answer has its secret, which is shown once.
 
     It ends after `expires`, seconds or text such as "30d"; without it, when it is revoked.
 

@@ -115,7 +115,7 @@ async def _find(conn: Connection, name: str, *, lock: bool = False) -> Calendar:
 
 
 async def _check_users(conn: Connection, actor: Actor, name: str) -> None:
-    """Its days decide when schedules run: whoever changes them must reach the jobs of those."""
+    """Its days decide when schedules run: an actor who changes them must have access to the jobs of those."""
     reach.check_each(actor, (await calendars.users(conn, name)).values(), f"calendar {name!r} is used by schedules")
 
 

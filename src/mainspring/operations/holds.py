@@ -41,7 +41,7 @@ class HoldChange(msgspec.Struct, frozen=True):
     hold: HoldView | None  # None: there was nothing to release
     changed: bool
     armed: int  # tasks that agents had not started yet: a hold recalls them
-    running: int  # tasks that run, and go on
+    running: int  # tasks that run, and keep running
     waiting: int | None  # of a release: tasks that are let go
 
 

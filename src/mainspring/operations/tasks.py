@@ -167,7 +167,7 @@ async def _with_waits(conn: Connection, views: list[TaskSummary]) -> list[TaskSu
     waiting = {view.id: view for view in views if view.state in task_detail.WAITING}
     waits = await find_waits(conn, list(waiting)) if waiting else {}
     for id, wait in waits.items():
-        msgspec.structs.force_setattr(waiting[id], "waits", task_detail.wait_view(wait))  # nobody has seen them yet
+        msgspec.structs.force_setattr(waiting[id], "waits", task_detail.wait_view(wait))  # not shared yet
     return views
 
 
@@ -352,7 +352,7 @@ async def _step(
     limit: int,
     given: Mapping[str, object],
 ) -> ActionStep:
-    """Most in one statement, which waits for nobody; then, one by one, those that others held or have changed."""
+    """Most in one statement, which waits for no lock; then, one by one, those that others held or have changed."""
     found = await search.ids(conn, filters, before=before, limit=limit)
     ids = found.ids
     async with conn.transaction():

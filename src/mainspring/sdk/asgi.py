@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Mounted:
-    """An ASGI application over the database of `app`, which it opens at the first request if nobody has."""
+    """An ASGI application over the database of `app`, which it opens at the first request if it is not open."""
 
     def __init__(self, app: App, authorize: Authorize, options: _Options) -> None:
         self._app = app
@@ -101,9 +101,9 @@ def asgi(
 ) -> Mounted:
     """The HTTP API, to be mounted in FastAPI, Starlette or Django.
 
-    `authorize(scope)` says who calls: `Access(actor, role, jobs)`, or None for nobody. It may be async. There is no
-    login page of ours then. A browser's requests that change something need the header `Mainspring-CSRF`, whose value
-    `GET /session` tells.
+    `authorize(scope)` says who calls: `Access(actor, role, jobs)`, or None for an unknown caller. It may be async. The
+    login page is left out then. A browser's requests that change something need the header `Mainspring-CSRF`, with the
+    value that `GET /session` returns.
 
     Any name in the Host header is taken, unless `allowed_hosts` names those that are. `keep` is how long the servers
     keep what has ended, for `GET /check`. `rate` is in requests a second of one actor. The other options are settings

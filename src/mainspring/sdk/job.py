@@ -322,7 +322,7 @@ class Job(Submitter[P, R]):
         retries         of this task, in place of its job's
         batch           it is counted in this batch, whose callbacks come when all have ended
         if_full         where the queue of the job is full: raise QueueFull, or wait for room
-        require_agents  raise NoAgents, and submit nothing, if nobody that is there could run it
+        require_agents  raise NoAgents, and submit nothing, if no connected agent could run it
         conn            a connection of yours: the task is part of your transaction
         """
         if delay is not None and run_at is not None:

@@ -44,7 +44,7 @@ class Task(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the task has ended, and return what its handler returned, as the type it is annotated with.
 
-        Raises TaskFailed if it did not succeed, WaitTimeout if it goes on after `timeout` seconds.
+        Raises TaskFailed if it did not succeed, WaitTimeout if it still runs after `timeout` seconds.
         """
         limit = check_timeout(timeout)
         value: R = await self._app.wait_for(self.id, limit, self._decode or await self._find_decoder())

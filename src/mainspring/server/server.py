@@ -277,7 +277,7 @@ class Server:
             run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             run_every(1.0, self.recorder.flush, self.recorder.wake),
             run_every(batches.LOOK_EVERY, self.batches.step, self.batches.wake),
-            chore(batches.MEND_EVERY, self.batches.mend),
+            chore(batches.RECOUNT_EVERY, self.batches.recount),
             # figures
             run_every(figures.WRITE_EVERY, self.figures.step),
             run_every(queue_counter.COUNT_EVERY, only(self.queue_counter.step)),

@@ -439,7 +439,7 @@ async def test_a_wrong_count_neither_ends_a_batch_early_nor_keeps_it_from_ending
     assert await stands(conn, batch) == ("closed", None)
     await end(conn, task)
     await settle(conn)
-    await settling.mend(conn, 10)
+    await settling.recount(conn, 10)
     assert await stands(conn, batch) == ("ended", "succeeded")
 
 

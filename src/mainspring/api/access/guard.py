@@ -52,7 +52,7 @@ class Caller(NamedTuple):
 class Guard:
     """`authorize` replaces tokens and sessions where the API is mounted in another application.
 
-    `count` is told why a request had no valid access, for the metrics.
+    `count` gets the reason why a request had no valid access, for the metrics.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Guard:
         guesses: bool = True,
         offline: bool = False,
     ) -> Caller:
-        """Raises Unauthorized for nobody that we know, RateLimited for an address that guesses.
+        """Raises Unauthorized for an unknown caller, RateLimited for an address that guesses.
 
         `offline`: one that was known lately is believed while PostgreSQL does not answer.
         """
@@ -169,7 +169,7 @@ class Guard:
             now = await self.caller(scope, headers, origin, caller.actor.request_id or "", guesses=False)
         except Unauthorized:
             return False
-        except MainspringError:  # PostgreSQL does not answer: nobody was revoked meanwhile
+        except MainspringError:  # PostgreSQL does not answer: nothing was revoked meanwhile
             return True
         return now.actor.role == caller.actor.role and now.actor.jobs == caller.actor.jobs
 
@@ -188,7 +188,7 @@ class Guard:
         return Caller(actor, f"mounted/{access.actor}", csrf=csrf, rate=self._rate)
 
     def check_csrf(self, caller: Caller, method: str, headers: dict[str, str], origin: Origin) -> None:
-        """A browser sends its cookie whoever asks it to; a token is sent on purpose."""
+        """A browser sends its cookie for any page that asks it to; a token is sent on purpose."""
         is_bearer = headers.get("authorization", "").lower().startswith("bearer ")  # Basic, browsers send by themselves
         if caller.csrf is None or method in SAFE or (self._authorize is not None and is_bearer):
             return
@@ -235,7 +235,7 @@ class Guard:
         try:
             async with self._connections.acquire() as conn:
                 await tokens.note_used(conn, used)
-        except MainspringError as error:  # it is told again with the next use
+        except MainspringError as error:  # the next use notes it again
             log.debug("which tokens were used could not be noted: %s", error)
 
 

@@ -22,7 +22,7 @@ class Liveness(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def healthz(conn: Connection, actor: Actor) -> Liveness:
-    """Whether this process lives. Asks nobody: a restart would not end an outage of PostgreSQL."""
+    """Whether this process lives. Depends on nothing else: a restart would not end an outage of PostgreSQL."""
     raise NotImplementedError  # its handler needs neither connection nor actor
 
 

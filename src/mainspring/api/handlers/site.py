@@ -1,6 +1,6 @@
 """The site: the console's page at each of its addresses, and the files that the page loads.
 
-`make console` builds them into api/static/. All are served from memory: the page as it is now, each file for ever,
+`make console` builds them into api/static/. All are served from memory: the page without caching, each file immutable,
 because its name has the hash of what is in it. No request to another origin, no inline script or style.
 """
 

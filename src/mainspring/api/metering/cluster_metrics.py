@@ -22,7 +22,7 @@ from mainspring.store.figures.cluster_metrics import ClusterFigures
 
 log = logging.getLogger("mainspring")
 
-FRESH = 5.0  # seconds for which they are told without another query
+FRESH = 5.0  # seconds for which they are served without another query
 STALE = 60.0  # seconds after which they are left out: PostgreSQL does not answer
 WITHIN = 2.0  # seconds that a scrape waits for them
 

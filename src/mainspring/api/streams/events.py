@@ -32,7 +32,7 @@ async def listen(
     """What changes, as server-sent events.
 
     `topics` are stats, tasks, schedules, agents, servers and alerts, with commas or repeated; `job` and `state` narrow
-    what is told of tasks.
+    what is sent of tasks.
     """
     raise NotImplementedError  # its handler streams
 

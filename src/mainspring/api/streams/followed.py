@@ -1,6 +1,6 @@
 """Followed tasks: one poll for all of them, at once when this process's own recorder gives a hint.
 
-A task is read again when its row has another version, so an ending that another server recorded is told within
+A task is read again when its row has another version, so an ending that another server recorded is sent within
 LATEST. Why a task waits depends on agents and limits, not on its row: that is asked once a second.
 Reads   store.figures.changes, store.limits.waits
 """
@@ -133,7 +133,7 @@ class Followed:
         async with self._connections.acquire() as conn:
             versions = await changes.versions(conn, list(asked))
             changed = [id for id, version in versions.items() if asked[id] != version]
-            # It may have changed since: what is told, and its version, are of one look.
+            # It may have changed since: what is sent, and its version, come from one read.
             shown = await changes.shown(conn, changed, progress=True) if changed else {}
             waiting = self._waiting(shown)
             waits = await find_waits(conn, waiting) if waiting else {}

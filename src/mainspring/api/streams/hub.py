@@ -1,8 +1,8 @@
-"""Hub: one sample per topic and second on a server, however many listen; none while nobody does.
+"""Hub: one sample per topic and second on a server, however many listen; none while there is no listener.
 
 A room belongs to each topic. It keeps its last samples, so that a listener who was cut off and returns with its cursor
-misses nothing; where that is not possible it is told to `resync`. Positions are times of the database, which mean the
-same on every server. While PostgreSQL does not answer there are no samples, and listeners are told that it is `away`.
+misses nothing; where that is not possible it gets a `resync`. Positions are times of the database, which mean the
+same on every server. While PostgreSQL does not answer there are no samples, and listeners get the event `away`.
 Next: api/streams/topics.py
 """
 
@@ -30,7 +30,7 @@ EVERY = 1.0  # seconds between samples
 SHARE = 4  # a sample is followed by at least so many times its own duration without one
 KEPT = 30  # samples, for those who return
 AT_ONCE = 2  # connections that samples take at most
-AWAY_AFTER = 4.0  # seconds without an answer to a sample after which listeners are told
+AWAY_AFTER = 4.0  # seconds without an answer to a sample until listeners get `away`
 
 TOPICS = ("stats", "tasks", "schedules", "agents", "servers", "alerts")
 

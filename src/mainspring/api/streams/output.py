@@ -1,7 +1,7 @@
 """Output of a task by `Accept`: server-sent events, its bytes as they are, or a page of JSON.
 
-Events have the cursor TOKEN.NUMBER, which any server goes on from without gap or repetition. Nothing is read ahead: the
-next pieces are read once the last have been sent.
+Events have the cursor TOKEN.NUMBER, from which any server continues without gap or repetition. Nothing is read ahead:
+the next pieces are read once the last have been sent.
 Next: operations/output.py
 """
 

@@ -57,7 +57,7 @@ async def login(
     base = client.url or await _console_url(client)
     given = None if role is None else Role(role)
     made = await client.call(operations.access.create_login, role=given, jobs=jobs or None)
-    if made.code is None:  # it was lost with an answer, and is told only once
+    if made.code is None:  # it was lost with an answer, and is shown only once
         made = await client.call(operations.access.create_login, role=given, jobs=jobs or None)
     link = f"{base}/login#{made.code}"
     if not print_if_json({"url": link, "role": made.role, "jobs": made.jobs, "expires_at": made.expires_at}):
@@ -92,7 +92,7 @@ async def _keep(url: str, name: str | None, without_tls: bool, settings: Setting
     base = logins.check_server(url, without_tls=without_tls)
     known_as = logins.check_login_name(name, base)
     path = logins.logins_file()
-    logins.read_logins(path)  # one that cannot be used is told before anything is asked
+    logins.read_logins(path)  # an unusable file is refused before anything is asked
     token = _ask_token()
     if not _TOKEN.fullmatch(token):
         raise ValidationError(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mainspring.store.search.task_views import TaskSummary, TaskView
 
 MAX_LIMIT = 500
-PATIENCE = 5.0  # seconds that `task list` goes on searching for a full page
+PATIENCE = 5.0  # seconds that `task list` searches for a full page
 
 
 @click.group(cls=Group)

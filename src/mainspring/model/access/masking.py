@@ -28,7 +28,7 @@ _SECRET_ARGUMENT = re.compile(rf"{_NAMES}|api_?key|private_?key", re.IGNORECASE)
 
 _MEMBERS = {"headers": _SECRET, "env": _SECRET, "environment": _SECRET, "args": _SECRET_ARGUMENT}
 
-# An address that is a credential as a whole: whoever knows it can call it.
+# An address that is itself a credential: knowing it is enough to call it.
 _ADDRESSES = {"ping_url", "heartbeat_url"}
 # A part of a path that is more likely a credential than a word.
 _TOKEN = re.compile(r"(?=.*[0-9])[A-Za-z0-9_-]{16,}|[A-Za-z0-9_-]{32,}")

@@ -1,1 +1,1 @@
-"""Alerts: what rules look for, when what they found is told, and how a message reads."""
+"""Alerts: what rules look for, when a finding is sent, and how a message reads."""

@@ -1,6 +1,6 @@
 """Kinds of alert rules: for each its name, its parameters with their defaults, and what it is about.
 
-A duration is a float of seconds, marked with `Seconds`: whoever writes a rule may give text ("10m").
+A duration is a float of seconds, marked with `Seconds`: the author of a rule may give text ("10m").
 Next: operations/alerting/kinds.py, which has the function of each kind
 """
 

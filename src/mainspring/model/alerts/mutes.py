@@ -1,4 +1,4 @@
-"""Mutes: which alerts are not told of for now, because somebody said so or because of the day.
+"""Mutes: which alerts are not sent for now, because of a mute or because of the day.
 
 Next: server/alerting/teller.py
 """

@@ -1,4 +1,4 @@
-"""Parents: what became of the tasks that a task ran after, as its attempt is told.
+"""Parents: what became of the tasks that a task ran after, as its attempt sees them.
 
 JSON, a list with an object for each parent, by number: `id`, `job`, `state`, `result`, `error_code`. Up to 64 kB: more
 than that goes without the results, and if it is still more, with nothing but the ids.
@@ -69,7 +69,7 @@ class Parent:
     """A task that the running task ran after.
 
     `state` is how it ended; `unknown` if retention has dropped it, None if there are so many parents that only their
-    numbers are told. `error_code` is there if it did not succeed, `job` is the name of its job.
+    numbers are passed. `error_code` is there if it did not succeed, `job` is the name of its job.
     """
 
     __slots__ = ("_decode", "_outcome")

@@ -1,1 +1,1 @@
-"""What is counted, and under which names it is told. Pure: plain integers, lists and dictionaries."""
+"""What is counted, and under which names it is reported. Pure: plain integers, lists and dictionaries."""

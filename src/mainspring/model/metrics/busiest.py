@@ -1,7 +1,7 @@
 """Busiest: a label of its own for each of the busiest jobs, one for all others; no counter ever decreases.
 
-A job may come among the busiest, and leave them. Its own counter then goes on from where it was, and that of the others
-takes what the job adds while it is one of them: each addition is counted under one label, once.
+A job may come among the busiest, and leave them. Its own counter then continues from where it was, and that of the
+others takes what the job adds while it is one of them: each addition is counted under one label, once.
 Next: server/metrics.py
 """
 

@@ -5,7 +5,7 @@ How many runs are under way in each second from now to the horizon, if each star
     what runs now     ends evenly over the duration of its job
     what is due       × duration / target wait: slots that clear the backlog in time
     what arrives      rate × duration, by Little's law; a rate is not expected to last longer than it was measured
-    what is planned   from its second on, for the duration; these are known, so the rate has only what nobody plans
+    what is planned   from its second on, for the duration; these are known, so the rate has only unplanned tasks
 
 The busiest second decides, at 80 % use; slots of daemons come on top, and no fewer are wanted than are busy.
 Pure: clocks and figures are arguments. The units of a rate are attempts: one that is retried runs twice.
@@ -52,7 +52,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     slots: int
     running: int  # now
-    arriving: float  # of what nobody plans
+    arriving: float  # of unplanned tasks
     backlog: float  # to clear what is due within the target wait
     planned: float  # the most planned and delayed runs that overlap in a second of the horizon
     planned_in: int | None  # seconds until then; None: there are none
@@ -101,7 +101,7 @@ def _add(load: Load, now: _Curve, ahead: _Curve, known: _Curve, target_wait: flo
         known.add_runs(runs)
         alone = _Curve(ahead.length)
         alone.add_runs(runs)
-        # They are part of the rate of what nobody plans, too: only what exceeds that.
+        # They are part of the rate of unplanned tasks, too: only what exceeds it counts.
         ahead.add_values([max(0.0, value - arriving) for value in alone.values()])
 
 
@@ -119,7 +119,7 @@ def _add_limited(
 
 
 def _arriving(load: Load, horizon: int) -> float:
-    """Runs of what nobody plans. Without a view of the plans, all that arrives is such."""
+    """Runs of unplanned tasks. Without a view of the plans, every arrival counts as one."""
     rate = load.unplanned if horizon >= MEASURED else load.rate
     return rate * min(load.duration, MEASURED)
 

@@ -1,4 +1,4 @@
-"""Headline: what an error says in one line, for lists, alerts and whoever has room for no more."""
+"""Headline: what an error says in one line, for lists, alerts and other narrow places."""
 
 from __future__ import annotations
 

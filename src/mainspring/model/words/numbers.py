@@ -11,7 +11,7 @@ MAX_INTEGER = 2**53
 
 
 def is_exact(number: int) -> bool:
-    """Whether JavaScript, and whoever reads JSON numbers as floats, gets this very number."""
+    """Whether a reader that parses JSON numbers as floats, such as JavaScript, gets this very number."""
     return abs(number) <= MAX_INTEGER
 
 

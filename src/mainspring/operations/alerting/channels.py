@@ -1,4 +1,4 @@
-"""Channels: where alerts are told. Their URLs and secrets do not come out again.
+"""Channels: where alerts are sent. Their URLs and secrets do not come out again.
 
 Next: store/alerts/channels.py
 """
@@ -64,7 +64,7 @@ async def show(conn: Connection, actor: Actor, name: str) -> ChannelView:
 async def put(
     conn: Connection, actor: Actor, name: str, spec: ChannelSpec, *, replace: bool = True, version: int | None = None
 ) -> ChannelChange:
-    """Make a channel, or change it into this one. A new webhook without a secret gets one, which is told this once.
+    """Make a channel, or change it into this one. A new webhook without a secret gets one, which is shown this once.
 
     With `version`, only the channel that has this version is changed; without `replace`, none is.
     """

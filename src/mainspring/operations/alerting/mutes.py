@@ -70,7 +70,7 @@ def _patterns(given: Sequence[str], field: str) -> list[str]:
 
 
 async def delete(conn: Connection, actor: Actor, id: int) -> MuteView:
-    """End a mute now; what still fires is told."""
+    """End a mute now; what still fires is sent."""
     reach.check_all(actor, "a mute hides what happens to tasks")
     async with conn.transaction():
         ended = await mutes.end(conn, id) if id < 2**31 else None

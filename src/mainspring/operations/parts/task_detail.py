@@ -1,4 +1,4 @@
-"""Detail: one task with all that is told of it: attempts, runs, phases, what it waits for, its graph.
+"""Detail: one task with everything known of it: attempts, runs, phases, what it waits for, its graph.
 
 Next: store/search/whole.py
 """

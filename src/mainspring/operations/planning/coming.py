@@ -30,7 +30,7 @@ from mainspring.store.watch.coming import Why
 MOST_COMING = 100
 MOST_STRIPS = 50  # schedules of one answer
 MARKS = 30  # plan times of a strip
-COUNTED = 100  # plan times of which the lateness is told
+COUNTED = 100  # plan times of which the lateness is shown
 LATE = 1.0  # seconds after which a start is late, of a schedule without an SLO
 
 Came = Literal["on_time", "late", "failed", "skipped", "missed", "running", "waiting", "unknown"]
@@ -78,7 +78,7 @@ class Strip(msgspec.Struct, frozen=True):
     marks: list[StripMark]
     late_after: float  # seconds from which a start is called late: those of its SLO, or one
     p99_ms: float | None  # lateness of its last starts, the most that 99 of 100 had
-    starts: int  # that it is told of, up to 100
+    starts: int  # that are listed, up to 100
 
 
 async def next_fires(conn: Connection, actor: Actor, *, n: int = 10) -> list[ComingFire]:

@@ -31,7 +31,7 @@ from mainspring.store.schedules.missed import Missing, expected_times
 from mainspring.store.schedules.schedules import Stored
 
 MOST_SCHEDULES = 50
-MOST_MARKS = 2000  # of one schedule; beyond that they are told in bins
+MOST_MARKS = 2000  # of one schedule; beyond that they are binned
 MOST_IN_ALL = 5000  # marks of an answer: more would hold the event loop
 MOST_COMPARED = 4000  # expected plan times of one schedule that are compared with the ledger
 MOST_COMPARED_IN_ALL = 20_000
@@ -86,7 +86,7 @@ class Line(msgspec.Struct, frozen=True):
     """One schedule: its marks in order, or bins where there are too many."""
 
     schedule: str
-    marks: list[Mark]  # runs that began before the range and went on into it come first
+    marks: list[Mark]  # runs that began before the range and lasted into it come first
     bins: list[Bin]
     bin_seconds: float | None
     skips: list[SkipView]  # by hand, of plan times in this range that may be still to come
@@ -280,7 +280,7 @@ def _skips(stored: Stored, start: datetime, end: datetime) -> list[SkipView]:
 
 
 def _crowded(counted: dict[int, int]) -> list[int]:
-    """The schedules that are told in bins: those with too many plan times, and the fullest until the rest fits."""
+    """The schedules that are binned: those with too many plan times, and the fullest until the rest fits."""
     left, crowded = sum(counted.values()), []
     for id, count in sorted(counted.items(), key=lambda one: -one[1]):
         if count > MOST_MARKS or left > MOST_IN_ALL:

@@ -28,7 +28,7 @@ from mainspring.store.tasks.enqueue import BulkSubmission
 FLUSH_AFTER = 0.1  # seconds that a line waits for more
 MOST_ATOMIC = 10_000  # lines in one transaction
 MOST_ATOMIC_BYTES = 64 * 1024 * 1024
-MOST_ERRORS = 100  # that are told of a refused transaction
+MOST_ERRORS = 100  # of a refused transaction that are reported
 LONGEST_KEY = 180  # characters: the line's number comes behind it
 
 OnError = Literal["continue", "stop"]

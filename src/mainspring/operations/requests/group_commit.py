@@ -5,7 +5,7 @@ that come while a statement is under way gather, and the next one takes them all
 
     one is left out or refused         it goes alone, and gets its own error; so do all that one made PostgreSQL refuse
     a connection is lost meanwhile     the outcome of each is unknown, as if it had been submitted alone
-    a caller is cancelled              the statement goes on for the others
+    a caller is cancelled              the statement continues for the others
 
 A key may have to wait for another transaction, so submissions with keys do not hold up those without.
 Next: store/tasks/enqueue.py

@@ -169,7 +169,7 @@ def _plain(tasks: list[NewTask]) -> Plain | None:
         level = None if priority is None else str(priority_level(priority))
         name = check_name(job, field="job")
         number = None if batch is None else check_id(batch, field="batch")
-    except MainspringError:  # each line is told by itself
+    except MainspringError:  # each line gets its own error
         return None
     encode = _ENCODER.encode
     return Plain(name, level, [encode(task.args).decode() for task in tasks], number)

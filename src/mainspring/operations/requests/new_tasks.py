@@ -199,7 +199,7 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
 
 def _check_job(actor: Actor, job: str) -> None:
     if not actor.reaches(job):
-        quoted = job.replace("'", "''")  # in the words of enqueue(): nobody learns that there is such a job
+        quoted = job.replace("'", "''")  # in the words of enqueue(), which do not reveal that there is such a job
         raise JobNotFound(
             f"no job named '{quoted}'; jobs are registered when their application starts, or by "
             "`mainspring job create`",
@@ -242,7 +242,7 @@ async def check_agents(conn: Connection, name: str) -> None:
 
 
 async def answer(conn: Connection, task: NewTask, id: int, created: bool) -> Submitted:
-    """What is told of a task that has this id now."""
+    """The answer for a task that has this id now."""
     if created and not task.after:
         return Submitted(id, PENDING.label, True)
     state = await lookup.state_of(conn, id)

@@ -34,7 +34,7 @@ AT_ONCE = 10  # messages
 WITHIN = 10.0  # seconds for one try
 LEASE = 20.0  # seconds after a try began that another leader may make the next
 FIRST_WAIT = 5.0  # seconds until the second try; each wait is twice the one before
-READ = 500  # bytes of an answer that is told with an error
+READ = 500  # bytes of an answer that are kept with an error
 
 
 class Sender:

@@ -1,7 +1,7 @@
 """Teller: make messages of what a rule has to tell.
 
 What comes within GROUPED goes into one message, and a rule has at most one message in EVERY. What is muted, or comes on
-a quiet day, waits: a condition is told when the mute ends, if it still fires; an event is not told at all.
+a quiet day, waits: a condition is sent when the mute ends, if it still fires; an event is not sent at all.
 Writes  store.alerts.deliveries   (one for each channel)
         store.alerts.alerts       (what they tell), in the caller's transaction
 Next:   server/alerting/sender.py
@@ -59,7 +59,7 @@ def is_ready(found: list[Untold], told_at: datetime | None, at: datetime) -> boo
 
 
 async def _heard(conn: Connection, rule: StoredRule, at: datetime, found: list[Untold]) -> list[Untold]:
-    """Those that are not muted. What is over by the time that somebody would hear of it is forgotten."""
+    """Those that are not muted. An alert that is over before its message would be sent is dropped."""
     days = None if rule.calendar is None else await calendars.days(conn, rule.calendar)
     quiet = days is not None and is_quiet(days, rule.timezone, at)
     active = await mutes.active(conn)

@@ -49,7 +49,7 @@ class BoundsKeeper:
 
     async def _walk(self, conn: Connection, jobs: frozenset[int]) -> bool:
         """One part; returns whether there are more. Tasks that others have locked are found by another walk."""
-        if self._walked is None and not jobs:  # nobody has had a bound since this server leads
+        if self._walked is None and not jobs:  # no job has had a bound since this server leads
             self._walked = jobs
             return False
         walked = await bounds.walk(conn, self._walk_at, PART)

@@ -2,7 +2,7 @@
 
 No claim takes a task of a held job: each statement sees to that itself. A claim that was under way when the hold was
 made may have taken some, and tasks were armed ahead of their time. Every server recalls those from its agents, at no
-cost to them; what has started goes on.
+cost to them; what has started keeps running.
 Reads   server.cluster.catalogue   the holds
 Writes  store.cluster.holds          (released holds end), store.schedules.revoke (plan times that are to be skipped)
 Sends   Recall

@@ -22,7 +22,7 @@ log = logging.getLogger("mainspring")
 
 LOOK_EVERY = 1.0  # seconds, where no hint came
 AT_MOST_EVERY = 0.1  # a busy batch changes with each flush, and need not be counted as often
-MEND_EVERY = 60.0
+RECOUNT_EVERY = 60.0
 MOST = 200  # batches in one step
 COMMANDS = 20
 
@@ -70,10 +70,10 @@ class BatchesLoop:
         self._done_to = unfinished
         return len(unfinished)
 
-    async def mend(self) -> int:
+    async def recount(self) -> int:
         """End what should have ended, whatever its count says; drop changes of batches that are gone."""
         async with self._database.acquire() as conn:
             await settling.forget_orphans(conn)
-            for batch in await settling.mend(conn, MOST):
+            for batch in await settling.recount(conn, MOST):
                 log.warning("batch %d had no live task and had not ended; its count was wrong", batch)
         return 0

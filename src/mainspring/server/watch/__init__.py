@@ -1,1 +1,1 @@
-"""Watch the ledger as the leader: objectives, holes, and who is told that all is well. Imports cluster/."""
+"""Watch the ledger as the leader: objectives, holes, and the heartbeat that reports good health. Imports cluster/."""

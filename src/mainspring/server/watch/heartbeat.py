@@ -1,7 +1,7 @@
 """Heartbeat: the leader fetches `heartbeat_url` every minute, but only while all is well.
 
 A service outside of the cluster notices that the calls have stopped: then the cluster is unhealthy, or the ledger has a
-hole, or nobody is left to call. That is the one alert that the cluster cannot send itself.
+hole, or no leader is left to call. That is the one alert that the cluster cannot send itself.
 Asks    operations.health, store.watch.ledger
 Next:   server/watch/fetcher.py
 """

@@ -1,6 +1,6 @@
 """LedgerAudit: the leader compares the ledger with the expressions of all schedules, a few at a time, again and again.
 
-What it finds is told by alert rules of the kind `missed`, and stops the heartbeat. A step is short: a pass over a
+Alert rules of the kind `missed` report what it finds, and it stops the heartbeat. A step is short: a pass over a
 hundred thousand schedules takes an hour and a half.
 Reads   store.schedules.missed   expected plan times that are not in the ledger
 Writes  store.watch.ledger       holes, and how far it has come
@@ -24,7 +24,7 @@ log = logging.getLogger("mainspring")
 
 LOOK_EVERY = 5.0  # seconds
 SCHEDULES = 100  # of one step
-WITHIN = 0.1  # seconds that a step goes on to another schedule
+WITHIN = 0.1  # seconds after which a step takes no other schedule
 MOST_HOLES = 1000  # of one schedule
 
 

@@ -81,7 +81,7 @@ class Pinger:
                 if is_over(one.state):
                     async with self._database.acquire() as conn:
                         await pings.told(conn, [one.task])
-        except StoreUnavailable as error:  # told, and not noted: it is told again
+        except StoreUnavailable as error:  # sent but not noted: it is sent again
             log.info("pings of a schedule: %s; trying again", error)
             return
         self._failures.pop(schedule, None)
@@ -95,7 +95,7 @@ class Pinger:
         log.log(level, "the ping_url of schedule %s did not take a ping: %s; again in %.0f s", one.name, error, wait)
 
     async def close(self) -> None:
-        """What was not told is told by the next leader."""
+        """The next leader sends what this one has not sent."""
         for sending in list(self._sending.values()):
             sending.cancel()
         await asyncio.gather(*self._sending.values(), return_exceptions=True)

@@ -77,7 +77,7 @@ async def refused(
     reason: str,
     detail: Mapping[str, object] | None = None,
 ) -> None:
-    """Note an attempt that was refused. Its caller limits how often: nobody may fill the audit."""
+    """Note an attempt that was refused. Its caller limits how often, so that no client can fill the audit."""
     await _insert(conn, actor, action, subject, None, detail, reason)
 
 
@@ -129,7 +129,7 @@ def _differing(path: str, old: Any, new: Any, old_masked: Any, new_masked: Any) 
     if old == new:
         return
     nested = [isinstance(one, dict) for one in (old, new)]
-    if all(nested) or (any(nested) and not path):  # what is created or deleted is told by member
+    if all(nested) or (any(nested) and not path):  # what is created or deleted is listed by member
         sides = [one if isinstance(one, dict) else {} for one in (old, new, old_masked, new_masked)]
         for name in dict.fromkeys((*sides[0], *sides[1])):
             yield from _differing(f"{path}.{name}" if path else str(name), *(side.get(name) for side in sides))

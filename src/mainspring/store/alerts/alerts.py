@@ -4,7 +4,7 @@
     (found)  →           firing → resolved        an event: closed without a word, once no more come
 
 The evaluator moves them while it holds the row of their rule, so two leaders take turns. `untold_since` marks what is
-to be told; `take` reads it and `told` clears it, in the transaction that writes the message: all of it is told once.
+to be sent; `take` reads it and `told` clears it, in the transaction that writes the message: each is sent once.
 Writes  mainspring.alert
 Next:   store/alerts/deliveries.py
 """
@@ -41,7 +41,7 @@ _GIVEN = """
             as given(subject, job, message, details, since, count, events)
     )
 """
-# An end that nobody was told of did not happen: this keeps what flaps from filling the table.
+# An alert whose beginning was never sent leaves no end either: flapping must not fill the table.
 _REOPEN = """
     update mainspring.alert a
        set state = 'firing', resolved_at = null, seen_at = $3, changed_at = $3,
@@ -163,7 +163,7 @@ class Untold(msgspec.Struct, frozen=True):
     untold: int
     events: list[Any] | None
     told: str | None
-    untold_since: datetime | None  # None: it is told again
+    untold_since: datetime | None  # None: it is sent again
 
     def as_told(self) -> Told:
         state: Literal["firing", "resolved"] = "resolved" if self.state == "resolved" else "firing"
@@ -188,7 +188,7 @@ _TAKE = """
 
 
 async def take(conn: Connection, rule: str, at: datetime, repeat: float | None) -> list[Untold]:
-    """What is to be told of a rule, whose row the caller has locked; with what is told again after so many seconds."""
+    """What is to be sent for a rule, whose row the caller has locked; with what is repeated after so many seconds."""
     again = None if repeat is None else timedelta(seconds=repeat)
     return views(Untold, await conn.fetch(_TAKE, rule, at, again), json=("details", "events"))
 

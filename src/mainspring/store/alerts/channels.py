@@ -53,7 +53,7 @@ async def find(conn: Connection, name: str) -> ChannelView | None:
 
 
 async def lock(conn: Connection, name: str) -> Stored | None:
-    """With its secrets, for whoever changes it."""
+    """With its secrets, for a change."""
     row = await conn.fetchrow(
         "select kind, url, secret, enabled, version from mainspring.channel where name = $1 for update", name
     )

@@ -102,7 +102,7 @@ _DELIVERED = """
     update mainspring.channel c set delivered_at = mainspring.now(), failing_since = null, last_error = null
       from done where c.name = done.channel
 """
-# The attempt is the fence: whoever was late must not push back the try of another.
+# The attempt is the fence: a late sender must not postpone the attempt of another.
 _FAILED = """
     with failed as (
         update mainspring.alert_delivery

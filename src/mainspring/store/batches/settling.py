@@ -47,7 +47,7 @@ async def forget_orphans(conn: Connection) -> None:
     await conn.execute(_FORGET)
 
 
-# Should a count ever be wrong, the tasks decide: no batch stays closed for ever.
+# Should a count ever be wrong, the tasks decide: every closed batch ends.
 _LEFT_OVER = f"""
     select b.id, mainspring.look_at_batch(b.id) from mainspring.batch b
      where b.state = {BatchState.CLOSED:d} and b.retry_before is null
@@ -63,7 +63,7 @@ _MEND = """
 """
 
 
-async def mend(conn: Connection, limit: int) -> list[int]:
+async def recount(conn: Connection, limit: int) -> list[int]:
     """Closed batches without live members that were not ended; the next step ends them."""
     async with conn.transaction():
         found = [row["id"] for row in await conn.fetch(_LEFT_OVER, limit)]

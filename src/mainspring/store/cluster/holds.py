@@ -100,7 +100,7 @@ _NOTIFY = "select pg_notify('mainspring', 'job')"
 
 
 async def lock(conn: Connection, name: str | None) -> int | None:
-    """Until the end of the transaction nobody else holds or releases this job, or everything. Returns its id."""
+    """Until the end of the transaction no other one holds or releases this job, or everything. Returns its id."""
     if name is None:
         await conn.execute(_LOCK_ALL)
         return None

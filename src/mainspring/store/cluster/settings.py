@@ -67,5 +67,5 @@ async def put(conn: Connection, name: str, value: object, *, by: str | None = No
 
 
 async def lock(conn: Connection) -> None:
-    """Until the end of the transaction nobody else changes a setting; they can be read."""
+    """Until the end of the transaction no other one changes a setting; they can be read."""
     await conn.execute("lock table mainspring.setting in share row exclusive mode")

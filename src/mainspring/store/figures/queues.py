@@ -186,7 +186,7 @@ async def counted(conn: Connection, jobs: Sequence[int] | None) -> list[Queue]:
     return [Queue(job, TaskState(state), *counts) for job, state, *counts in rows]
 
 
-# The sequence grows by one for each task, whoever submits it. The time between the two looks is at least 30 seconds.
+# The sequence grows by one for each task, however it was submitted. At least 30 seconds lie between the two readings.
 ARRIVALS = f"""
     select greatest(0, now.created - before.created)
            / date_part('epoch', now.counted_at - before.counted_at)

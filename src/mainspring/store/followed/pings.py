@@ -1,6 +1,6 @@
-"""Pings: the tasks of schedules with a ping_url, until their starts and ends are told.
+"""Pings: the tasks of schedules with a ping_url, until their starts and ends are sent.
 
-The leader reads them from the ledger, so submissions, starts and endings pay nothing. What is told is noted after it
+The leader reads them from the ledger, so submissions, starts and endings pay nothing. What was sent is noted after it
 was sent: it is sent at least once. Of a schedule only the last OPEN tasks are kept, however long its address fails.
 Next: model/watch/pings.py
 """

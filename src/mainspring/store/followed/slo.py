@@ -1,7 +1,7 @@
 """SLO: the events of schedules with an objective, counted by the minute and the hour in which they were due.
 
 `add` moves a schedule's cursor and adds the counts in one statement, guarded by the cursor that the caller has counted
-from: whoever repeats it, or counts at the same time, adds nothing.
+from: a repetition, or a second counter at the same time, adds nothing.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import msgspec
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import views
 
-APPLICATIONS = 12  # that are told one by one
+APPLICATIONS = 12  # that are listed one by one
 TRANSACTIONS = 5
 
 

@@ -175,11 +175,11 @@ async def last_decided(conn: Connection, stored: Stored) -> datetime | None:
 
 # ── a timeline ─────────────────────────────────────────────────────────────────────────────────
 
-BEFORE = 10  # plan times before the range whose runs may go on into it
+BEFORE = 10  # plan times before the range whose runs may last into it
 LOOK_BACK = "7 days"
 
 # Of the history it reads only the days since the decision, and one more in case the clock was set back.
-# The last few plan times before the range are looked at too: their runs may go on into it.
+# The last few plan times before the range are looked at too: their runs may last into it.
 _MARKS = f"""
     select given.id as schedule_id, f.plan_time, f.scope, f.reason, f.origin, f.task_id, {skipped_by("given.id")},
            coalesce(h.state, t.state) as state, coalesce(h.started_at, t.started_at) as started_at, h.finished_at,

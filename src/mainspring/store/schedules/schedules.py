@@ -166,7 +166,7 @@ _BY_NEXT = f"""
        and ($8::timestamptz is null or (s.look_at, s.id) > ($8, $9)) order by s.look_at, s.id limit $10
 """
 _AMONG = f"{_STORED} {_WANTED} and s.id = any ($8::integer[]) and s.look_at is not null"
-# A plan time to decide, or replicas: else it has ended. One with a problem is told as such, ended or not.
+# A plan time to decide, or replicas: else it has ended. One with a problem is shown as such, ended or not.
 _COUNT = f"""
     select name, count(*) from (
         select j.name from mainspring.schedule s join mainspring.job j on j.id = s.job_id

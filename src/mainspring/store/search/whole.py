@@ -1,4 +1,4 @@
-"""Whole: one task with all that is told of it, for most tasks in one round trip.
+"""Whole: one task with everything known of it, for most tasks in one round trip.
 
 Reads   mainspring.task, mainspring.task_history, mainspring.attempt, mainspring.dependency, mainspring.pool
 Next:   store/search/recent.py

@@ -173,7 +173,7 @@ async def change(
 
 
 async def change_each(conn: Connection, given: Sequence[int], *, priority: int | None, now: bool) -> set[int]:
-    """`change` for many, in one statement that waits for nobody; returns those that are changed."""
+    """`change` for many, in one statement that waits for no lock; returns those that are changed."""
     return {row["id"] for row in await conn.fetch(_CHANGE_ONES, given, priority, None, now)}
 
 
@@ -226,7 +226,7 @@ async def skip(conn: Connection, task: int, why: str) -> TaskState:
 
 
 async def skip_each(conn: Connection, given: Sequence[int], why: str) -> set[int]:
-    """`skip` for many, in two statements that wait for nobody; returns those that are skipped or asked back."""
+    """`skip` for many, in two statements that wait for no lock; returns those that are skipped or asked back."""
     rows = await partitions.write(conn, lambda: conn.fetch(_SKIP_WAITING_ONES, given, why))
     done = {row["id"] for row in rows}
     left = [task for task in given if task not in done]

@@ -1,7 +1,8 @@
 """Ledger audit: the plan times of each schedule by its expression against the ledger, schedule by schedule.
 
 A planner writes fires and cursor in one statement, so nothing is ever passed over, unless rows were lost or the code is
-wrong: this does not trust it. One row has the position of the leader; whoever moves it must have read where it was.
+wrong: this does not trust it. One row has the position of the leader; a writer moves it only from
+where it read it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from mainspring.store.schedules.schedules import Stored
 from mainspring.store.watch.missed_starts import MissedStart, missed_starts
 
 REPORTED_WITHIN = timedelta(seconds=2)  # a start that was in time
-CATCH_UP = 60.0  # seconds that planners have after an election, to decide what was missed while nobody led
+CATCH_UP = 60.0  # seconds that planners have after an election to decide what was missed without a leader
 MOST_SPENDING = 1000  # schedules
 
 _WHY = {

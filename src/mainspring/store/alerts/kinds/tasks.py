@@ -29,7 +29,7 @@ _COUNTED_LATE = timedelta(seconds=10)  # that figures may be behind the history
 
 
 def _ended(condition: str) -> str:
-    """The tasks that ended within a look, by job. A run of a broadcast is told with the broadcast."""
+    """The tasks that ended within a look, by job. A run of a broadcast is reported with the broadcast."""
     return f"""
         with found as (
             select h.id, h.job_id, h.state, h.error_code, left(h.error, 200) as error, h.finished_at, h.attempt,

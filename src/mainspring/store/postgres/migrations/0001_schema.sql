@@ -844,7 +844,7 @@ end
 $$;
 
 -- What few tasks have, as JSON; model/flows/options.py has the same checks for what comes by Python. Other members are the
--- engine's own: nobody submits a task that says it is the callback of a batch.
+-- engine's own: no submission may claim to be the callback of a batch.
 create function mainspring.check_options(options jsonb) returns void
     language plpgsql immutable parallel safe
     set search_path = pg_catalog, pg_temp
@@ -1957,7 +1957,7 @@ create table mainspring.ping_cursor (
     read_to     timestamptz not null
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Their tasks, until their ends are told (store/followed/pings.py).
+-- Their tasks, until their ends are sent (store/followed/pings.py).
 create table mainspring.ping (
     task_id     bigint      primary key,
     schedule_id integer     not null references mainspring.schedule on delete cascade,
@@ -2287,7 +2287,7 @@ create table mainspring.console_session (
 create index on mainspring.console_session (expires_at);
 create index on mainspring.console_session (token_id);
 
--- Answers to requests with an idempotency key, for whoever sends the same one again.
+-- Answers to requests with an idempotency key, for a client that sends the same one again.
 create table mainspring.request (
     caller     text        not null,                   -- token/7, session/3: keys of others do not matter
     key        text        not null,
@@ -2317,7 +2317,7 @@ create table mainspring.audit (
 );
 create index on mainspring.audit (at);
 
--- What retention lets go. Nothing of the last day, whoever asks.
+-- What retention drops. Never anything of the last day.
 create function mainspring.forget_audit(keep interval, most integer) returns bigint
     language sql volatile strict security definer
     set search_path = pg_catalog, pg_temp
@@ -2545,7 +2545,7 @@ create table mainspring.alert (
     subject      text        not null,                -- such as job:report
     job          text,                                -- that it is about; only who reaches that job sees it
     state        text        not null check (state in ('pending', 'firing', 'resolved')),
-    is_event     boolean     not null,                -- it happened, and is told; else it lasts, until it is resolved
+    is_event     boolean     not null,                -- it happened, and is sent once; else it lasts until it is resolved
     message      text        not null,
     details      jsonb       not null,
     since        timestamptz not null,

@@ -1,7 +1,7 @@
 // What one person prefers, kept in this browser only.
 
-import { signal } from "@preact/signals";
-import type { Signal } from "@preact/signals";
+import { signal } from "./signals";
+import type { Signal } from "./signals";
 
 /** A choice that lasts. */
 export function kept<T extends string>(name: string, values: readonly T[], first: T): Signal<T> {

@@ -16,7 +16,7 @@ import { Failures } from "../parts/failures";
 import { HoldDialog, HoldWords, release } from "../parts/hold";
 import { OutcomeWords } from "../parts/outcomes";
 import { Empty, Fact, Facts, Page, Problem, Section, Show } from "../parts/page";
-import { Copy, Duration, Instant, Json, many, State } from "../parts/show";
+import { Copy, Duration, Instant, Json, many, State, To } from "../parts/show";
 import { Submit } from "../parts/submit";
 import { Table } from "../parts/table";
 import { tasksOf } from "./jobs";
@@ -257,11 +257,11 @@ function Active({ of, name }: { of: Loaded<{ items: TaskSummary[]; next: string 
         id={(task) => task.id}
         to={(task) => link`tasks/${task.id}`}
         columns={[
-          { name: "Task", cell: (task) => <a href={link`tasks/${task.id}`}>{task.id}</a> },
+          { name: "Task", cell: (task) => <To page="tasks" of={task.id} /> },
           { name: "State", cell: (task) => <State of={task.state} /> },
           { name: "Started", cell: (task) => <Instant at={task.started_at} />, drop: 2 },
           { name: "For", align: "right", cell: (task) => <Duration from={task.started_at} to={task.finished_at} /> },
-          { name: "Agent", cell: (task) => (task.agent ? <a href={link`agents/${task.agent}`}>{task.agent}</a> : "–"), drop: 3 },
+          { name: "Agent", cell: (task) => <To page="agents" of={task.agent} />, drop: 3 },
           { name: "Key", cell: (task) => <span class="quiet">{task.concurrency_key ?? ""}</span>, drop: 1 },
         ]}
         empty={<p class="quiet">{of.data ? "No task of it runs now." : "Loading …"}</p>}
@@ -302,7 +302,7 @@ function Schedules({ name }: { name: string }) {
             id={(one) => one.name}
             to={(one) => link`schedules/${one.name}`}
             columns={[
-              { name: "Schedule", cell: (one) => <a href={link`schedules/${one.name}`}>{one.name}</a> },
+              { name: "Schedule", cell: (one) => <To page="schedules" of={one.name} /> },
               { name: "When", cell: (one) => one.words, drop: 2 },
               { name: "Next", cell: (one) => <Instant at={one.next} own={one.timezone} relative /> },
               { name: "State", cell: (one) => <State of={one.state} />, drop: 3 },

@@ -305,7 +305,7 @@ function drawRow(pen: Pen, { items, gap }: Row, wide: number): void {
         if (item.is === is && item.look === look) {
           const x = Math.round(item.x);
           if (is === "bar") pen.on.fillRect(x, item.y, Math.max(2, item.to - x), item.height);
-          else pen.on.fillRect(x - (thick >> 1), item.y, thick, item.height);
+          else pen.on.fillRect(x - (thick >> 1), item.y, share < 1 ? Math.min(2, thick) : thick, item.height);
         }
     });
   draw(false);

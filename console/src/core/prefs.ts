@@ -39,7 +39,9 @@ export const shade = signal<"light" | "dark">("light");
 export function startPrefs(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => {
-    document.documentElement.dataset.theme = shade.value = theme.value === "system" ? (system.matches ? "dark" : "light") : theme.value;
+    const next = theme.value === "system" ? (system.matches ? "dark" : "light") : theme.value;
+    document.documentElement.dataset.theme = next; // first: what is told of the shade reads colours
+    shade.value = next;
   };
   system.addEventListener("change", follow);
   theme.subscribe(follow);

@@ -10,7 +10,7 @@ import { link,  } from "../core/router";
 import type { Names } from "../core/router";
 import type { JobView, ScheduleView, TaskSummary } from "../core/schema";
 import { count, milliseconds, percent, span } from "../core/time";
-import { Chart, useFigures } from "../parts/chart";
+import { Chart, useFigures, whole } from "../parts/chart";
 import { Action,  } from "../parts/controls";
 import { Failures } from "../parts/failures";
 import { HoldDialog, HoldWords, release } from "../parts/hold";
@@ -222,8 +222,10 @@ function Figures({ name }: { name: string }) {
   const well = points.map(({ ended }, place) => Object.values(ended).reduce((sum, one) => sum + one, 0) - (failed[place] ?? 0));
   const total = (of: number[]) => of.reduce((sum, one) => sum + one, 0);
   const ended = total(well) + total(failed);
-  const ms = (of: "p50" | "p99") => points.map(({ duration }) => (duration ? duration[of] * 1000 : null));
-  const given = { at: points.map(({ at }) => Date.parse(at) / 1000), asTable };
+  const over = found.data && !asTable ? whole(found.data) : points;
+  const ms = (of: "p50" | "p99") => over.map(({ duration }) => (duration ? duration[of] * 1000 : null));
+  const given = { at: over.map(({ at }) => Date.parse(at) / 1000), asTable };
+  const drawn = (values: number[]) => values.slice(0, over.length);
   return (
     <Section title="Figures" aside={switches}>
       <Show of={found}>
@@ -233,8 +235,8 @@ function Figures({ name }: { name: string }) {
               <p class="figure">
                 <strong>{many(ended, "task")}</strong> ended, {total(failed) ? <a href={tasksOf(name, `state:${FAILURES.join()}`)}>{count(total(failed))} failed</a> : "none failed"} ({percent(total(well) / ended)} well)
               </p>
-              <div class="columns">
-                <Chart title={`Ended, in ${span(found.data?.step ?? 60)} each`} {...given} lines={[{ name: "well", tone: "good", values: well, fill: true }, { name: "failed", tone: "bad", values: failed, fill: true }]} />
+              <div class="charts">
+                <Chart title={`Ended, in ${span(found.data?.step ?? 60)} each`} {...given} lines={[{ name: "well", tone: "good", values: drawn(well), fill: true }, { name: "failed", tone: "bad", values: drawn(failed), fill: true }]} />
                 <Chart title="Duration" {...given} format={milliseconds} lines={[{ name: "p50", tone: "busy", values: ms("p50") }, { name: "p99", tone: "warn", values: ms("p99"), dash: true }]} />
               </div>
             </>

@@ -8,6 +8,7 @@ import { now, second } from "../core/clock";
 import { zone } from "../core/prefs";
 import { useQuery } from "../core/query";
 import { query } from "../core/router";
+import type { Series } from "../core/schema";
 import type { Tone } from "../core/states";
 import { count, offsetAt, shown, wall, zoneFor } from "../core/time";
 import { Switch } from "./controls";
@@ -177,6 +178,9 @@ const RANGES: Record<string, [seconds: number, step: string, word: string]> = {
   "7d": [604800, "1h", "7 d"],
   "30d": [2592000, "1h", "30 d"],
 };
+
+/** Those whose time is over: what is counted of the last so far would look like a fall. */
+export const whole = ({ points, step, end }: Series): Series["points"] => points.filter((point) => Date.parse(point.at) + step * 1000 <= Date.parse(end));
 
 /** The figures of a job, or of all, over a range that is in the address; and the switches for it. */
 export function useFigures(job?: string) {

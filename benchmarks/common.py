@@ -238,7 +238,8 @@ def run_parts(benchmark: str, parts: Mapping[str, Part], args: argparse.Namespac
             settle_memory()
             results.append(uvloop.run(_run_parts(dsn, parts, args)))
             say(f"{benchmark} run {number} of {args.runs}: {json.dumps(results[-1])}")
-    report(benchmark, {**median_of(results), "runs": args.runs}, as_json=args.json)
+    readings = {key: value for key, value in results[-1].items() if isinstance(value, list)}
+    report(benchmark, {**median_of(results), **readings, "runs": args.runs}, as_json=args.json)
 
 
 async def _run_parts(dsn: str, parts: Mapping[str, Part], args: argparse.Namespace) -> dict[str, Any]:

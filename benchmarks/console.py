@@ -1,7 +1,8 @@
 """Console: what an open console costs, in a real browser (Debian's Chromium) against `mainspring up`.
 
-heap      Overview at `--rate` tasks a second: JavaScript heap after garbage collection at a third of the time
-          and at its end; `grown_mb_per_hour` is the line through both
+heap      Overview at `--rate` tasks a second for `--heap-minutes`: the JavaScript heap after a forced garbage
+          collection, at first once a page is warm, then twenty times or each minute; `grown_mb` is the last reading
+          less the first, `grown_mb_per_hour` the slope of the line through all
 requests  what one open page asks for in ten seconds
 lateness  tasks at their instants beside `--consoles` open consoles, each asking what that page asks; beside none
 first     from the address to the first row: 100,000 schedules, and `--finished` stored tasks
@@ -18,7 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ from benchmarks.common import (
     arguments,
     connection,
     run_parts,
+    say,
 )
-from benchmarks.load import load as steady_load
 from benchmarks.network import APP, process
 from benchmarks.stored import make_days, store
 from mainspring import operations
@@ -81,22 +82,56 @@ async def _heap(page: Any) -> float:
     return used
 
 
+_SUBMIT = "select cardinality(mainspring.enqueue_many('stamp', array_fill('{}'::jsonb, array[$1::integer])))"
+WARM = 0.25  # of the time, at most a minute: what is loaded and compiled once is no growth
+TICK = 0.01  # seconds between two statements
+
+
+async def _submitting(dsn: str, rate: int, counted: list[int]) -> None:
+    """Submit until cancelled. benchmarks/load.py keeps each task, which no hour at 5,000 a second leaves room for."""
+    began = time.perf_counter()
+    async with connection(dsn) as conn:
+        while True:
+            if (wanted := int((time.perf_counter() - began) * rate) - counted[0]) > 0:
+                counted[0] += await conn.fetchval(_SUBMIT, wanted)
+            await asyncio.sleep(TICK)
+
+
+def _slope(readings: list[tuple[float, float]]) -> float:
+    """Of the line through points by least squares, y per x."""
+    x, y = (sum(values) / len(readings) for values in zip(*readings, strict=True))
+    spread = sum((at - x) ** 2 for at, _ in readings)
+    return sum((at - x) * (value - y) for at, value in readings) / spread if spread else 0.0
+
+
 async def heap(dsn: str, args: argparse.Namespace) -> Found:
-    seconds = float(args.seconds)
+    seconds = args.heap_minutes * 60.0
+    counted = [0]
+    readings: list[tuple[float, float]] = []
     with process("up", APP, "--dsn", dsn, "--slots", "1000") as running:
-        served = _served(dsn, running, [])
-        async with steady_load(dsn) as load, opened(served, "") as page:
-            running_load = asyncio.create_task(load.submit(args.rate, seconds))
-            await asyncio.sleep(seconds / 3)
-            first, began = await _heap(page), time.perf_counter()
-            await running_load
-            last, took = await _heap(page), time.perf_counter() - began
+        async with opened(_served(dsn, running, []), "") as page:
+            began = time.perf_counter()
+            submitting = asyncio.create_task(_submitting(dsn, args.rate, counted))
+            await asyncio.sleep(min(60.0, seconds * WARM))
+            while not submitting.done():
+                readings.append((round((at := time.perf_counter()) - began, 1), round(await _heap(page), 3)))
+                say(f"heap after {readings[-1][0]:.0f} s: {readings[-1][1]:.2f} MB, {counted[0]:,} tasks")
+                if at - began >= seconds:
+                    break
+                await asyncio.wait([submitting], timeout=min(60.0, seconds / 20, began + seconds - at))
+            took = time.perf_counter() - began
+            submitting.cancel()
+            with suppress(asyncio.CancelledError):
+                await submitting
     return {
-        "first_mb": round(first, 2),
-        "last_mb": round(last, 2),
-        "grown_mb_per_hour": round((last - first) * 3600 / took, 2),
+        "grown_mb": round(readings[-1][1] - readings[0][1], 2),
+        "grown_mb_per_hour": round(_slope(readings) * 3600, 2),
+        "first_mb": readings[0][1],
+        "last_mb": readings[-1][1],
+        "most_mb": max(value for _, value in readings),
         "seconds": round(took, 1),
-        "tasks_per_s": round(load.tasks / seconds),
+        "tasks_per_s": round(counted[0] / took),
+        "readings": readings,
     }
 
 
@@ -259,6 +294,7 @@ def main() -> None:
         parts=list(PARTS),
         rate=5_000,
         seconds=60,
+        heap_minutes=1,
         consoles=20,
         instants=1_000,
         finished=1_000_000,

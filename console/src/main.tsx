@@ -3,7 +3,7 @@
 import { render } from "preact";
 import type { ComponentChildren } from "preact";
 import { useErrorBoundary, useEffect, useState } from "preact/hooks";
-import { AGAIN, call, Refusal, session } from "./core/api";
+import { AGAIN, call, ownFault, Refusal, session } from "./core/api";
 import { correct, startClock } from "./core/clock";
 import { startKeys } from "./core/keys";
 import { startLive } from "./core/live";
@@ -29,7 +29,7 @@ function Caught({ at, children }: { at: string; children: ComponentChildren }) {
   const [fault, reset] = useErrorBoundary((error: unknown) => console.error(error));
   useEffect(() => reset, [at]);
   if (!fault) return <>{children}</>;
-  return <Problem refusal={new Refusal({ code: "console", message: `This page has a fault: ${String(fault)}` }, 0, null)} retry={reset} />;
+  return <Problem refusal={ownFault(`This page has a fault: ${String(fault)}`)} retry={reset} />;
 }
 
 function Content() {
@@ -43,7 +43,7 @@ function Content() {
     setFault(null);
     load(route.page).then(
       (page) => isCurrent && setLoaded({ pattern: route.pattern, page }),
-      () => isCurrent && setFault("This page could not be loaded. The server may have been upgraded: reload the console."),
+      () => isCurrent && setFault("This page could not be loaded. Was the server upgraded? Reload the console."),
     );
     return () => void (isCurrent = false);
   }, [route?.pattern]);
@@ -53,7 +53,7 @@ function Content() {
         <a href=".">Go to the overview</a>
       </Empty>
     );
-  if (fault) return <Problem refusal={new Refusal({ code: "console", message: fault }, 0, null)} retry={() => location.reload()} />;
+  if (fault) return <Problem refusal={ownFault(fault)} retry={() => location.reload()} />;
   if (loaded?.pattern !== route.pattern) return <Loading />;
   const Current = loaded.page;
   return (

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Line, Mark, TaskSummary } from "../src/core/schema";
-import { axis, build, gantt, hit, latenessAt, MOST, names, neighbour } from "../src/pictures/planned_scene";
+import { build, gantt, hit, latenessAt, MOST, names, neighbour } from "../src/pictures/planned_scene";
 import type { Item, Scene } from "../src/pictures/planned_scene";
 
 const NOON = Date.parse("2026-11-17T12:00:00Z");
@@ -123,13 +123,6 @@ test("runs of an agent have as many lanes as ran at once", () => {
   const scene = gantt(["web-1", "web-2"], [run(1, 0, 5), run(2, 1, 2), run(3, 3, null)], view);
   assert.deepEqual(scene.rows.map((row) => row.items.length), [3, 0]);
   assert.equal(new Set(of(scene, "bar").map((item) => item.y)).size, 2);
-});
-
-test("labels stand on round times of the zone, on both sides of a clock change", () => {
-  const change = Date.parse("2026-03-29T01:00:00Z"); // 02:00 becomes 03:00
-  const offset = (at: number) => (at < change ? 3_600_000 : 7_200_000);
-  const shown = axis(change - 3_600_000 * 6, change + 3_600_000 * 6, 400, offset).map(({ at }) => new Date(at + offset(at)).toISOString().slice(11, 16));
-  assert.deepEqual(shown, ["21:00", "00:00", "03:00", "06:00", "09:00"]);
 });
 
 test("50 rows of 2,000 marks are laid out within what one picture may take", () => {

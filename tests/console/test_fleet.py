@@ -152,6 +152,9 @@ def test_a_viewer_sees_why_and_other_views_have_addresses(
     for _ in both_themes(page):
         check_axe(page)
     picture(page, "fleet-phone")
+    for _ in both_themes(page):  # the picture has the colours of the theme at once, not a second later
+        ink = "getComputedStyle(document.querySelector('canvas.dials')).getPropertyValue('--text').trim()"
+        assert page.evaluate(f"{SCENE}.ink === {ink}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.get_by_role("button", name="Table").click()
     row = page.locator(f'tr[data-id="{NAME}"]')

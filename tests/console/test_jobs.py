@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.console import fill
 from tests.console.conftest import Open, Up
 
 BROKEN = {"run": {"type": "command", "argv": ["sh", "-c", "exit 3"]}, "description": "Fails always.", "timeout": 60}
@@ -41,6 +43,23 @@ def test_a_failing_job_is_seen_in_the_list_and_its_errors_are_one(broken: str, o
     page.wait_for_url("**/jobs/r-broken?as=table&range=24h")
     page.reload()
     assert page.get_by_role("button", name="24 h").get_attribute("aria-pressed") == "true"
+
+
+def test_a_chart_ends_with_the_last_step_that_is_over(up: Up, open_page: Open) -> None:
+    fill.figures(up, "hello")
+    page = open_page("jobs/hello?range=24h")
+    ended = page.get_by_role("figure", name="Ended, in 5 min each")
+    ended.wait_for()
+    since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    found = up.call("GET /figures", job="hello", step="5m", **{"from": since})
+    end = datetime.fromisoformat(found["end"])
+    *_, last = (
+        point["ended"]
+        for point in found["points"]
+        if datetime.fromisoformat(point["at"]) + timedelta(seconds=found["step"]) <= end
+    )
+    well = last.get("succeeded", 0)
+    ended.locator(".key", has_text="well").get_by_text(str(well), exact=True).wait_for()
 
 
 def test_what_a_limit_holds_is_counted_beyond_what_is_listed(up: Up, open_page: Open) -> None:

@@ -56,6 +56,7 @@ def test_a_visit_without_a_mouse(up: Up, open_page: Open) -> None:
     page.keyboard.type("r-keys")
     page.keyboard.press("Enter")
     page.locator('tr[data-id="r-keys"]').wait_for()
+    page.locator("tr[data-id]").nth(1).wait_for(state="detached")  # the rows of the new filter are there, only these
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="r-keys", level=1).wait_for()

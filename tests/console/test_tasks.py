@@ -166,6 +166,16 @@ def test_all_that_match_are_counted_and_the_number_is_typed(up: Up, open_page: O
     page.locator("tbody tr").nth(1).get_by_text("cancelled").wait_for()  # seen without a reload
 
 
+def test_every_action_is_in_sight_on_a_phone(up: Up, open_page: Open) -> None:
+    up.submit(job(up, "t-phone", "exit 1"), wait=20)
+    page = open_page("tasks?filter=job:t-phone", width=360)
+    bar = page.get_by_role("group", name="Act on tasks")
+    bar.get_by_role("button", name="Kill …").wait_for()
+    boxes = [one.bounding_box() for one in bar.get_by_role("button").all()]
+    assert len(boxes) >= 5
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 and box["height"] >= 24 for box in boxes)
+
+
 def test_who_may_not_sees_greyed_controls_with_the_reason(up: Up, open_page: Open) -> None:
     id = up.submit("fails", wait=20)
     page = open_page(f"tasks?filter={id}", role="viewer")

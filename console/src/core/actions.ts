@@ -1,6 +1,6 @@
 // Changes: each once per click, each told in the API's words, with a way back where there is one.
 
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 import { call, newKey, Refusal, whyNot } from "./api";
 import type { Answer, Name, Rank, Sent } from "./api";
 import type { Params } from "./router";

@@ -1,7 +1,7 @@
 // Alerts that fire: how many, for the navigation; and which of them a mute keeps quiet.
 
 import { like } from "./filter";
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 import type { AlertView, MuteView } from "./schema";
 
 /** How many fire now; null: not known. Counted up to MOST_COUNTED. */

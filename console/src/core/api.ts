@@ -1,6 +1,6 @@
 // The public API, typed by its own description: call("GET /tasks/{id}", { id: 17 }).
 
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 import { base, search } from "./router";
 import type { Params } from "./router";
 import type { Operations, Problem, SessionView } from "./schema";
@@ -31,6 +31,16 @@ export class Refusal extends Error {
     return this.status === 503 || this.code === "unreachable";
   }
 }
+
+/** What was thrown, as a refusal: a fault of the console itself is told as one, and logged. */
+export function asRefusal(error: unknown): Refusal {
+  if (error instanceof Refusal) return error;
+  console.error(error);
+  return ownFault(String(error));
+}
+
+/** A fault of the console itself. */
+export const ownFault = (message: string): Refusal => new Refusal({ code: "console", message }, 0, null);
 
 export interface Sent {
   /** Carries out a change once, however often it is sent: a new one for each click. */

@@ -1,6 +1,6 @@
 // Now is the database's time: the browser's clock is corrected by it, and nothing is read from it alone.
 
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 import { call } from "./api";
 
 /** Milliseconds by which the database is ahead of this browser. */

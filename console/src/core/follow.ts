@@ -3,6 +3,7 @@
 // six connections to one origin and the console's own events need three of them (core/live).
 
 import { call, Refusal, urlOf } from "./api";
+import { takePlace } from "./places";
 import type { PieceView } from "./schema";
 
 export type Following = { state: "loading" | "live" | "ended" | "held" } | { state: "lost"; since: number } | { state: "refused"; refusal: Refusal };
@@ -75,12 +76,12 @@ export class Follower {
 
   /** Until the task has ended, the tab is hidden, or the stream is lost, which is an error. */
   private async stream(): Promise<void> {
-    const release = await place();
-    if (!release) return this.pause(ASK_EVERY);
+    const place = await takePlace("output", PLACES);
+    if (!place) return this.pause(ASK_EVERY);
     try {
       await this.listen();
     } finally {
-      release();
+      place.release();
     }
   }
 
@@ -137,16 +138,4 @@ export class Follower {
       this.stop.signal.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
     });
   }
-}
-
-/** One of the places for streams, and what gives it back; null: other tabs have them. */
-async function place(): Promise<(() => void) | null> {
-  if (!navigator.locks) return () => {}; // no way to agree with the others
-  for (let number = 1; number <= PLACES; number += 1) {
-    const found = await new Promise<(() => void) | null>((done) => {
-      void navigator.locks.request(`mainspring.output.${number}`, { ifAvailable: true }, (lock) => (lock ? new Promise<void>((release) => done(release)) : done(null)));
-    });
-    if (found) return found;
-  }
-  return null;
 }

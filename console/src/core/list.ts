@@ -1,8 +1,8 @@
 // A list that is read part by part. Rows change in place; new ones wait behind "12 new · show". Nothing moves by itself.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { AGAIN, call, Refusal } from "./api";
-import type { Answer, Name } from "./api";
+import { AGAIN, call, asRefusal } from "./api";
+import type { Answer, Name, Refusal } from "./api";
 import type { Params } from "./router";
 
 export interface Part<T> {
@@ -98,8 +98,7 @@ export function useList<N extends Name & `GET ${string}`>(name: N, params: Param
         });
       } catch (error) {
         if (controller.signal.aborted) return;
-        const refusal = error instanceof Refusal ? error : new Refusal({ code: "console", message: String(error) }, 0, null);
-        if (!(error instanceof Refusal)) console.error(error);
+        const refusal = asRefusal(error);
         setHeld((old) => ({ ...(old.key === key ? old : nothing), key, refusal, isLoading: false }));
         if (refusal.isPassing) setTimeout(() => !controller.signal.aborted && void read(cursor), AGAIN);
       }

@@ -3,9 +3,11 @@
 // Closed while the tab is hidden; opened with a resync when it is shown. A browser allows six connections to one origin,
 // so the fourth tab and those beyond open none: the tab that holds the first of three places passes events on to them.
 
-import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { call, session, urlOf } from "./api";
+import { takePlace } from "./places";
+import type { Place } from "./places";
+import { signal } from "./signals";
 
 export type Topic = "stats" | "tasks" | "schedules" | "agents" | "servers" | "alerts";
 /** An event of a topic with its data; "resync": something may have been missed, load what is shown again. */
@@ -27,7 +29,7 @@ const asked = new Map<string, { topics: Topic[]; at: number }>(); // of tabs wit
 const tab = Math.random().toString(36).slice(2);
 
 let source: EventSource | null = null;
-let place: { number: number; release: () => void } | null = null;
+let place: Place | null = null;
 let isFollowing = false;
 let opened = ""; // topics of the stream that is open
 let failures = 0;
@@ -62,7 +64,7 @@ function settle(): void {
     liveness.value = { state: "off" };
     return;
   }
-  if (!place && !isFollowing) return void takePlace();
+  if (!place && !isFollowing) return void join();
   if (isFollowing) return ask();
   if (source && opened === topics.join()) return;
   open(topics);
@@ -118,23 +120,11 @@ function close(): void {
 
 // ── tabs beyond the third ─────────────────────────────────────────────────────────────────────────────
 
-async function takePlace(): Promise<void> {
-  if (!navigator.locks || !channel) {
-    place = { number: 0, release: () => {} }; // no way to agree with the others: a stream of its own
-    return settle();
-  }
-  for (let number = 1; number <= PLACES && !place; number += 1) {
-    await new Promise<void>((done) => {
-      void navigator.locks.request(`mainspring.events.${number}`, { ifAvailable: true }, (lock) => {
-        if (!lock || place) return done();
-        return new Promise<void>((release) => {
-          place = { number, release };
-          done();
-        });
-      });
-    });
-  }
-  if (!place) isFollowing = true;
+async function join(): Promise<void> {
+  const found = channel ? await takePlace("events", PLACES) : { number: 0, release: () => {} }; // 0: a stream of its own
+  if (found && place) return found.release(); // asked twice
+  place = found;
+  isFollowing = !found;
   settle();
 }
 

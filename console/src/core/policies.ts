@@ -1,5 +1,6 @@
 // The policies of a job in words: what happens when it fails, takes too long, has company, or is old.
 
+import { quote } from "./commands";
 import type { Definition, Limits, Placement, Retry } from "./schema";
 import { count, span } from "./time";
 
@@ -13,7 +14,7 @@ const DELIVERIES = {
 
 /** What a job runs, in one line. */
 export function runOf({ run }: Definition): string {
-  if (run.type === "command") return run.argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word}'`)).join(" ");
+  if (run.type === "command") return run.argv.map(quote).join(" ");
   return run.type === "http" ? `${run.method} ${run.url}` : `${run.handler}(${(run.arguments ?? []).map(({ name }) => name).join(", ")})`;
 }
 

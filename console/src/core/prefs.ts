@@ -1,7 +1,7 @@
 // What one person prefers, kept in this browser only.
 
-import { signal } from "@preact/signals";
-import type { Signal } from "@preact/signals";
+import { signal } from "./signals";
+import type { Signal } from "./signals";
 
 /** A choice that lasts. */
 export function kept<T extends string>(name: string, values: readonly T[], first: T): Signal<T> {
@@ -39,7 +39,9 @@ export const shade = signal<"light" | "dark">("light");
 export function startPrefs(): void {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => {
-    document.documentElement.dataset.theme = shade.value = theme.value === "system" ? (system.matches ? "dark" : "light") : theme.value;
+    const next = theme.value === "system" ? (system.matches ? "dark" : "light") : theme.value;
+    document.documentElement.dataset.theme = next; // first: what is told of the shade reads colours
+    shade.value = next;
   };
   system.addEventListener("change", follow);
   theme.subscribe(follow);

@@ -1,8 +1,8 @@
 // What a page shows: loaded, kept while it is loaded again, and loaded again at most once a second when something changed.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { AGAIN, call, Refusal, session } from "./api";
-import type { Answer, Name } from "./api";
+import { AGAIN, call, asRefusal, session } from "./api";
+import type { Answer, Name, Refusal } from "./api";
 import { useLive } from "./live";
 import type { Topic } from "./live";
 import type { Params } from "./router";
@@ -62,8 +62,7 @@ export function useQuery<T>(key: string | null, load: (signal: AbortSignal) => P
       setState({ key, data, refusal: null, isLoading: false });
     } catch (error) {
       if (controller.signal.aborted) return;
-      const refusal = error instanceof Refusal ? error : new Refusal({ code: "console", message: String(error) }, 0, null);
-      if (!(error instanceof Refusal)) console.error(error);
+      const refusal = asRefusal(error);
       setState((old) => ({ key, data: old.key === key || how.keep ? old.data : null, refusal, isLoading: false }));
       if (refusal.isPassing) timer.current = window.setTimeout(run, AGAIN);
     }

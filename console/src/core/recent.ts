@@ -1,6 +1,6 @@
 // What this browser has looked at last: the palette offers it first.
 
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 
 export interface Visited {
   to: string;

@@ -1,6 +1,6 @@
 // The address is the state: which page, and in its query every filter, tab, range and selection.
 
-import { signal } from "@preact/signals";
+import { signal } from "./signals";
 
 /** Where the console is served, with a slash at its end: "/" or "/ops/mainspring/". */
 export const base = typeof document === "undefined" ? "/" : new URL(document.baseURI).pathname;

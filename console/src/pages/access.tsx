@@ -12,7 +12,7 @@ import { list as wordsOf } from "../core/typed";
 import { Action, Confirm, Tabs } from "../parts/controls";
 import { Check, FormDialog, Secret, Select, Text } from "../parts/form";
 import { Empty, Page,  } from "../parts/page";
-import { Instant, State } from "../parts/show";
+import { Instant, NONE, State } from "../parts/show";
 import { ListTable,  } from "../parts/table";
 import type { Column } from "../parts/table";
 
@@ -61,7 +61,7 @@ function Admin() {
       {shows === "login" && <MakeLogin close={() => setShows(null)} />}
       {asks && (
         <Confirm title={asks.kind === "token" ? `Revoke ${asks.of.name}` : `End the session of ${asks.of.actor}`} word={asks.kind === "token" ? "Revoke" : "End it"} run={() => revoke(asks)} close={() => setAsks(null)}>
-          <p>{asks.kind === "token" ? "Whoever uses it is refused within a second, and sessions that came from it end. It cannot be undone." : "Its next request is refused; whoever has it must log in again."}</p>
+          <p>{asks.kind === "token" ? "It is refused within a second, and sessions that came from it end. There is no undo." : "Its next request is refused."}</p>
         </Confirm>
       )}
     </Page>
@@ -80,7 +80,7 @@ function Part<T>({ list, label, columns }: { list: List<T>; label: string; colum
   );
 }
 
-const dash = <span class="none">–</span>;
+const dash = NONE;
 const some = (words: readonly string[] | null | undefined, all: string) => (words?.length ? <code>{words.join(" ")}</code> : <span class="quiet">{all}</span>);
 const stateOf = (token: Token): string => (token.revoked_at ? "revoked" : token.expires_at && Date.parse(token.expires_at) <= now() ? "expired" : token.once && token.used_at ? "used" : "active");
 
@@ -122,7 +122,7 @@ function MakeToken({ close, done }: { close: () => void; done: () => void }) {
   const [role, setRole] = useState<Role>("submitter");
   const [once, setOnce] = useState(false);
   const [made, setMade] = useState<NewToken | null>(null);
-  if (made) return <Secret title={`Token ${made.name}`} text={made.token ?? ""} note="This is its secret. It is shown this once: copy it now, nobody can read it again." close={close} />;
+  if (made) return <Secret title={`Token ${made.name}`} text={made.token ?? ""} note="This is its secret, shown this once: copy it now." close={close} />;
   const isAgent = role === "agent";
   const send = async () => {
     const { name, jobs, expires, agents, labels, rate } = given;
@@ -167,7 +167,7 @@ function MakeLogin({ close }: { close: () => void }) {
   const [role, setRole] = useState<Role>("viewer");
   const [jobs, setJobs] = useState("");
   const [made, setMade] = useState<NewLogin | null>(null);
-  if (made) return <Secret title="Login link" text={`${location.origin}${base}login#${made.code ?? ""}`} note={`Opens the console once as ${made.role}, within ten minutes. Give it to one person.`} close={close} />;
+  if (made) return <Secret title="Login link" text={`${location.origin}${base}login#${made.code ?? ""}`} note={`Opens the console once as ${made.role}, within ten minutes.`} close={close} />;
   const send = async () => {
     setMade(await call("POST /logins", {}, { role, ...(jobs.trim() && { jobs: wordsOf(jobs) }) }, { key: newKey() }));
     return false;

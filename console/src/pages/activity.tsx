@@ -8,7 +8,7 @@ import { link, query, setQuery } from "../core/router";
 import type { Entry } from "../core/schema";
 import { Field, Switch } from "../parts/controls";
 import { Empty, Loading, Page, Problem } from "../parts/page";
-import { Instant, Json, many } from "../parts/show";
+import { Instant, Json, many, NONE } from "../parts/show";
 
 const PART = 50;
 const SINCE = [["", "all"], ["1h", "1 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"]] as const;
@@ -125,8 +125,8 @@ function Line({ of }: { of: Entry }) {
             {changes.map(([what, { old, new: is }]) => (
               <tr key={what}>
                 <th scope="row">{what}</th>
-                <td>{old === null || old === undefined ? <span class="none">–</span> : <Json of={old} />}</td>
-                <td>{is === null || is === undefined ? <span class="none">–</span> : <Json of={is} />}</td>
+                <td>{old === null || old === undefined ? NONE : <Json of={old} />}</td>
+                <td>{is === null || is === undefined ? NONE : <Json of={is} />}</td>
               </tr>
             ))}
           </tbody>

@@ -8,7 +8,7 @@ import type { AgentSession, AgentView, TaskSummary } from "../core/schema";
 import { count, percent, span } from "../core/time";
 import { Amounts, Bar, Dials, Drain, hasLease, Skew } from "../parts/agents";
 import { Fact, Facts, Page, Problem, Section, Show } from "../parts/page";
-import { Duration, Instant, Lateness, Span, State } from "../parts/show";
+import { Duration, Instant, Lateness, NONE, Span, State, To } from "../parts/show";
 import { ListTable, Table } from "../parts/table";
 import type { Column } from "../parts/table";
 import { useFleet } from "../pictures/fleet_data";
@@ -134,8 +134,8 @@ function About({ agent }: { agent: AgentView }) {
 }
 
 const held: Column<TaskSummary>[] = [
-  { name: "Task", cell: (task) => <a href={link`tasks/${task.id}`}>{task.id}</a> },
-  { name: "Job", cell: (task) => <a href={link`jobs/${task.job}`}>{task.job}</a> },
+  { name: "Task", cell: (task) => <To page="tasks" of={task.id} /> },
+  { name: "Job", cell: (task) => <To page="jobs" of={task.job} /> },
   { name: "State", cell: (task) => <State of={task.state} />, drop: 3 },
   { name: "Due", cell: (task) => <Instant at={task.run_at} />, drop: 2 },
   { name: "Late", cell: (task) => <Lateness ms={task.lateness_ms} />, align: "right", drop: 2 },
@@ -145,7 +145,7 @@ const held: Column<TaskSummary>[] = [
 
 /** A share, or done of so many, as a bar; anything else in its own words. */
 function Progress({ of }: { of: unknown }) {
-  if (of === null || of === undefined) return <span class="none">–</span>;
+  if (of === null || of === undefined) return NONE;
   const told = of as { done?: unknown; of?: unknown; total?: unknown };
   const all = Number(told.of ?? told.total);
   const share = typeof of === "number" && of <= 1 ? of : Number(told.done) / all;
@@ -171,11 +171,11 @@ const sessionColumns: Column<AgentSession>[] = [
   { name: "Why it ended", cell: (one) => <span class="quiet">{ENDS[one.status] ?? ""}{one.successor ? ` in session ${one.successor}` : ""}</span>, drop: 3 },
   { name: "Connected", cell: (one) => <Instant at={one.connected_at} />, drop: 2 },
   { name: "Lasted", cell: (one) => <Duration from={one.connected_at} to={one.ended_at} />, align: "right" },
-  { name: "Reliability", cell: (one) => (one.reliability === null ? <span class="none">–</span> : percent(one.reliability)), align: "right", drop: 2 },
+  { name: "Reliability", cell: (one) => (one.reliability === null ? NONE : percent(one.reliability)), align: "right", drop: 2 },
   { name: "Round trip", cell: (one) => <Span seconds={one.round_trip} />, align: "right", drop: 1 },
   { name: "Skew", cell: (one) => <Skew seconds={one.skew} />, align: "right", drop: 1 },
-  { name: "Blocked", cell: (one) => (one.blocked ? `${count(one.blocked)} times` : <span class="none">–</span>), align: "right", drop: 1 },
-  { name: "Server", cell: (one) => one.server ?? <span class="none">–</span>, drop: 1 },
+  { name: "Blocked", cell: (one) => (one.blocked ? `${count(one.blocked)} times` : NONE), align: "right", drop: 1 },
+  { name: "Server", cell: (one) => one.server ?? NONE, drop: 1 },
 ];
 
 function Sessions({ name }: { name: string }) {

@@ -114,7 +114,7 @@ function ChannelForm({ channel, close, done }: { channel: ChannelView | null; cl
         <>
           <Text label="Name" fault={fault("name")} readOnly={channel !== null} value={name} set={setName} />
           <Select label="Kind" value={kind} set={(kind) => setKind(kind as ChannelView["kind"])} of={[["webhook", "webhook: JSON, signed"], ["slack", "slack: text, for Slack and the like"]]} />
-          <Text label="Address" inputMode="url" hint={channel ? `Now ${channel.url}; empty: it stays.` : "An https address that takes a POST. It does not come out again in full."} fault={fault("url")} value={url} set={setUrl} />
+          <Text label="Address" inputMode="url" hint={channel ? `Now ${channel.url}; empty: it stays.` : "An https address that takes a POST; not shown again in full."} fault={fault("url")} value={url} set={setUrl} />
           <Check is={isOn} set={setOn}>told by this channel</Check>
         </>
       )}

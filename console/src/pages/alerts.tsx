@@ -93,7 +93,7 @@ function Firing({ mutes, changed }: { mutes: MuteView[]; changed: () => void }) 
             ))}
           </ul>
           {next && <p class="table-note">More fire than are shown here: these are the newest 200.</p>}
-          {pending.length > 0 && <p class="table-note">{many(pending.length, "alert")} pending: {pending.map((alert) => alert.subject).join(", ")}. They fire once they last as long as their rule says.</p>}
+          {pending.length > 0 && <p class="table-note">{many(pending.length, "alert")} pending: {pending.map((alert) => alert.subject).join(", ")}. They fire if they last as long as their rule says.</p>}
           {muting && <MuteForm alert={muting} close={() => setMuting(null)} done={changed} />}
         </>
       )}

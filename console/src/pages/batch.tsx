@@ -13,7 +13,7 @@ import { Check, FormDialog } from "../parts/form";
 import { Failures } from "../parts/failures";
 import { OutcomeBar, OutcomeWords } from "../parts/outcomes";
 import { Fact, Facts, Page, Section, Show } from "../parts/page";
-import { Instant, Json, many, State } from "../parts/show";
+import { Instant, Json, many, State, To } from "../parts/show";
 import { Table } from "../parts/table";
 import { Flow } from "../pictures/graph";
 import { columns, countsOf } from "./batches";
@@ -136,7 +136,7 @@ function Callbacks({ of }: { of: BatchDetail }) {
           {of.callbacks.map((one) => (
             <li key={one.event} class="card">
               <p>
-                <a href={link`jobs/${one.job}`}>{one.job}</a> <span class="quiet">{EVENTS[one.event] ?? one.event}</span>
+                <To page="jobs" of={one.job} /> <span class="quiet">{EVENTS[one.event] ?? one.event}</span>
               </p>
               {one.args !== null && typeof one.args === "object" && Object.keys(one.args).length > 0 && <Json of={one.args} />}
               <p>

@@ -13,7 +13,7 @@ import type { Counts } from "../parts/outcomes";
 import { Chips } from "../parts/controls";
 import { Empty, Page,  } from "../parts/page";
 import { Search } from "../parts/search";
-import { Instant, many, State } from "../parts/show";
+import { Instant, many, NONE, State, To } from "../parts/show";
 import { Fresh, ListTable,  } from "../parts/table";
 import type { Column } from "../parts/table";
 
@@ -23,12 +23,12 @@ const STATES = ["open", "closed", "ended"];
 export const countsOf = ({ succeeded, failed, timed_out, cancelled, skipped, lost, live }: BatchView): Counts => ({ succeeded, failed, timed_out, cancelled, skipped, lost, live });
 
 export const columns: Column<BatchView>[] = [
-  { name: "Batch", cell: (batch) => <a href={link`batches/${batch.id}`}>{batch.id}</a> },
+  { name: "Batch", cell: (batch) => <To page="batches" of={batch.id} /> },
   { name: "Name", cell: (batch) => batch.name },
   { name: "State", cell: (batch) => <State of={batch.outcome ?? batch.state} /> },
   { name: "Members", cell: (batch) => <OutcomeBar counts={countsOf(batch)} small />, drop: 3 },
   { name: "Ended", align: "right", cell: (batch) => <span class="figure">{count(batch.total - batch.live)} of {count(batch.total)}</span>, drop: 2 },
-  { name: "Left", align: "right", cell: (batch) => (batch.live && batch.time_left !== null ? <span class="figure">{span(batch.time_left)}</span> : <span class="none">–</span>), drop: 1 },
+  { name: "Left", align: "right", cell: (batch) => (batch.live && batch.time_left !== null ? <span class="figure">{span(batch.time_left)}</span> : NONE), drop: 1 },
   { name: "Created", cell: (batch) => <Instant at={batch.created_at} />, drop: 1 },
   { name: "By", cell: (batch) => <span class="quiet">{batch.created_by}</span>, drop: 1 },
 ];

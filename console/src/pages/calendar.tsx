@@ -127,7 +127,7 @@ export default function Calendar() {
       }
     >
       {zone.value === "schedule" && <p class="line" role="note">Days and hours are those of {zoneName}: here many schedules meet, so there is no zone of “the schedule”.</p>}
-      {data?.forecast && !data.forecast.complete && <p class="line warn" role="note">There was no time to count all schedules: there are more starts than this.</p>}
+      {data?.forecast && !data.forecast.complete && <p class="line warn" role="note">Not all could be counted in time: there are more starts.</p>}
       {data?.forecast && data.forecast.unknown.length > 0 && <p class="line warn" role="note">Not counted, because their plan times cannot be computed here: {data.forecast.unknown.join(", ")}.</p>}
       {loaded.refusal && <Problem refusal={loaded.refusal} retry={loaded.refresh} />}
       {!scene ? (

@@ -6,6 +6,7 @@ import { useGet, useQuery } from "../core/query";
 import { link, query, setQuery, withQuery } from "../core/router";
 import type { CellSecond, SpreadPreview } from "../core/schema";
 import { count, span, wall } from "../core/time";
+import { Bars } from "../parts/bars";
 import { Switch } from "../parts/controls";
 import { Icon } from "../parts/icons";
 import { Show } from "../parts/page";
@@ -144,8 +145,8 @@ function Preview({ found, slots, zoneName, isOld }: { found: SpreadPreview; slot
         {peakAt && ` at ${peakAt}`}
         {slots !== null && `, ${many(slots, "slot")}`}
       </p>
-      <Bars words="now" starts={found.before} most={Math.max(...found.before, ...found.after)} />
-      <Bars words="spread" starts={found.after} most={Math.max(...found.before, ...found.after)} />
+      <Minutes words="now" starts={found.before} most={Math.max(...found.before, ...found.after)} />
+      <Minutes words="spread" starts={found.after} most={Math.max(...found.before, ...found.after)} />
       <p class="quiet">
         {found.by === "jitter" ? `Each task up to ${span(found.jitter ?? 0)} later` : "H picks a value by the name of the schedule"}: {count(found.changed)} of {many(found.schedules, "schedule")} move
         {kept > 0 && `; ${count(kept)} ${kept === 1 ? "is" : "are"} spread already or by interval, which only jitter moves`}.{!found.complete && " Not all could be counted in time."}
@@ -162,17 +163,12 @@ function Preview({ found, slots, zoneName, isOld }: { found: SpreadPreview; slot
   );
 }
 
-/** Starts by the minute, on a log scale: a herd is one tall bar, what is spread a lawn. */
-function Bars({ words, starts, most }: { words: string; starts: number[]; most: number }) {
-  const high = (value: number) => (value ? 2 + (38 * Math.log(1 + value)) / Math.log(1 + Math.max(most, 10)) : 0);
+function Minutes({ words, starts, most }: { words: string; starts: number[]; most: number }) {
+  const peak = count(Math.max(...starts));
   return (
     <figure class="bars">
-      <svg viewBox={`0 0 ${starts.length} 40`} preserveAspectRatio="none" role="img" aria-label={`${words}: starts by the minute, at most ${Math.max(...starts)} in one`}>
-        {starts.map((value, place) => (
-          <rect key={place} x={place} y={40 - high(value)} width="0.85" height={high(value)} />
-        ))}
-      </svg>
-      <figcaption class="quiet">{words}: at most {count(Math.max(...starts))} in a minute</figcaption>
+      <Bars label={`${words}: starts by the minute, at most ${peak} in one`} starts={starts} most={most} />
+      <figcaption class="quiet">{words}: at most {peak} in a minute</figcaption>
     </figure>
   );
 }

@@ -2,6 +2,7 @@
 
 import { count, wall } from "../core/time";
 import { Glyph } from "../parts/icons";
+import { NONE } from "../parts/show";
 import { dayWords, slotWords } from "../pictures/week";
 import { isHerd } from "../pictures/week_scene";
 import type { Scene, Slot } from "../pictures/week_scene";
@@ -65,7 +66,7 @@ function Pass({ slots, open, zone, isDoubled }: { slots: Slot[]; open: (slot: Sl
   return (
     <span class="week-hour">
       {isDoubled && <span class="tone-warn">{wall(first.at, zone).offset} </span>}
-      {starts ? count(starts) : <span class="none">–</span>}
+      {starts ? count(starts) : NONE}
       {isHerd(worst) && (
         <button type="button" class="link" aria-label={`herd of ${worst.peak}, ${slotWords(worst, zone)}`} onClick={() => open(worst)}>
           <Glyph name="triangle" />

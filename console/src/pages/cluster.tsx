@@ -10,7 +10,7 @@ import { count, percent, span } from "../core/time";
 import { Bar } from "../parts/agents";
 import { Switch } from "../parts/controls";
 import { Fact, Facts, Loading, Page, Section, Show } from "../parts/page";
-import { Instant, many, Span, State } from "../parts/show";
+import { Instant, many, NONE, Span, State } from "../parts/show";
 import { Table } from "../parts/table";
 import type { Column } from "../parts/table";
 import { isStill } from "../pictures/dial";
@@ -295,7 +295,7 @@ const transactions: Column<OpenTransaction>[] = [
   { name: "Open for", cell: (one) => <span class={one.age > 300 ? "number late" : "number"}>{span(one.age)}</span>, align: "right" },
   { name: "State", cell: (one) => `${one.state}${one.waits_for ? `, waits for ${one.waits_for}` : ""}` },
   { name: "User", cell: (one) => one.user, drop: 2 },
-  { name: "Process", cell: (one) => one.process ?? <span class="none">–</span>, align: "right", drop: 3 },
+  { name: "Process", cell: (one) => one.process ?? NONE, align: "right", drop: 3 },
 ];
 const applications: Column<Application>[] = [
   { name: "Application", cell: (one) => one.name || <span class="none">no name</span> },
@@ -339,7 +339,7 @@ const tables: Column<TableView>[] = [
   { name: "Table", cell: (one) => one.table },
   { name: "Dead", cell: (one) => count(one.dead), align: "right" },
   { name: "Live", cell: (one) => count(one.live), align: "right" },
-  { name: "Updates in page", cell: (one) => (one.in_page === null ? <span class="none">–</span> : percent(one.in_page, 0)), align: "right", drop: 3 },
+  { name: "Updates in page", cell: (one) => (one.in_page === null ? NONE : percent(one.in_page, 0)), align: "right", drop: 3 },
   { name: "Vacuumed", cell: (one) => <Instant at={one.vacuumed_at} relative />, align: "right", drop: 2 },
 ];
 const chores: Column<ChoreView>[] = [

@@ -13,7 +13,7 @@ import { count } from "../core/time";
 import { Action, Confirm, Switch } from "../parts/controls";
 import { Glyph, Icon } from "../parts/icons";
 import { Empty, Loading, Page, Problem } from "../parts/page";
-import { Instant, many, State } from "../parts/show";
+import { Instant, many, State, To } from "../parts/show";
 import { Table } from "../parts/table";
 import type { Column } from "../parts/table";
 
@@ -186,7 +186,7 @@ function Opened({ daemon, changed }: { daemon: Daemon; changed: () => void }) {
           Scale
         </Action>
         <p class="quiet">
-          of the job <a href={link`jobs/${daemon.job}`}>{daemon.job}</a>
+          of the job <To page="jobs" of={daemon.job} />
         </p>
       </form>
       {detail.refusal && <Problem refusal={detail.refusal} retry={detail.refresh} />}
@@ -208,7 +208,7 @@ const columns: Column<Replica>[] = [
   { name: "#", cell: (one) => one.number },
   { name: "State", cell: (one) => <State of={lampOf(one)} /> },
   { name: "Healthy", cell: (one) => (one.healthy === null ? <span class="none">not checked</span> : one.healthy ? "yes" : "no"), drop: 3 },
-  { name: "Agent", cell: (one) => (one.agent ? <a href={link`agents/${one.agent}`}>{one.agent}</a> : <span class="none">–</span>) },
+  { name: "Agent", cell: (one) => <To page="agents" of={one.agent} /> },
   { name: "Since", cell: (one) => <Instant at={one.since} />, drop: 2 },
   { name: "Restarts", cell: (one) => count(one.restarts), align: "right", drop: 3 },
   { name: "", label: "Output", cell: (one) => <a href={link`tasks/${one.task}`} aria-label={`Output of replica ${one.number}`}>output</a>, align: "right" },

@@ -11,7 +11,7 @@ import { useGet } from "../core/query";
 import { Amounts, Dials, Drain, hasLease, Skew } from "../parts/agents";
 import { Action, Choice, Dialog } from "../parts/controls";
 import { Empty, Loading, Page, Problem } from "../parts/page";
-import { Instant, many, Span, State } from "../parts/show";
+import { Instant, many, NONE, Span, State, To } from "../parts/show";
 import { Table } from "../parts/table";
 import type { Column } from "../parts/table";
 import { hit, isStill } from "../pictures/dial";
@@ -126,9 +126,9 @@ function Picture({ rows, watched, isSmall, refresh }: PictureProps) {
       <p class="legend">
         {!isSmall && rows.length > MOST_DIALS && `The first ${MOST_DIALS} of ${count(rows.length)} in this order. `}
         {isSmall ? (
-          <>A square fills with its load; a dot runs round its edge to the middle of the top, where the next task fires. Striped: draining. Cross: gone. A corner: its clock is wrong.</>
+          <>A square fills with its load; a dot runs round its edge to the top, where the next task fires. Striped: draining. Cross: gone. Corner: its clock is wrong.</>
         ) : (
-          <>A dial is the next 60 s: each dot is an armed task and fires at twelve o'clock; marks inside are what started in the last minute. The ring is its slots, the shade how far ahead it is armed, the needle its clock.</>
+          <>Each dot is an armed task of the next 60 s and fires at twelve o'clock; marks inside started in the last minute. Ring: slots. Shade: how far ahead it is armed. Needle: its clock.</>
         )}
       </p>
     </div>
@@ -159,7 +159,7 @@ function Card({ agent, load, refresh }: { agent: AgentView; load: Watched | unde
     <article class="agent-card" data-status={agent.status} aria-label={agent.name}>
       <header>
         <h2>
-          <a href={link`agents/${agent.name}`}>{agent.name}</a>
+          <To page="agents" of={agent.name} />
         </h2>
         <State of={agent.status} />
       </header>
@@ -192,7 +192,7 @@ function Square({ agent, load }: { agent: AgentView; load: Watched | undefined }
 function columns(watched: (name: string) => Watched | undefined, refresh: () => void): Column<AgentView>[] {
   const load = (agent: AgentView) => watched(agent.name);
   return [
-    { name: "Agent", cell: (agent) => <a href={link`agents/${agent.name}`}>{agent.name}</a> },
+    { name: "Agent", cell: (agent) => <To page="agents" of={agent.name} /> },
     { name: "State", cell: (agent) => <State of={agent.status} /> },
     { name: "Runs", cell: (agent) => <><a href={held("running", agent.name)}>{count(load(agent)?.running ?? 0)}</a> of {count(agent.slots)}</>, align: "right" },
     { name: "Armed", cell: (agent) => <a href={held("assigned", agent.name)}>{count(load(agent)?.armed ?? 0)}</a>, align: "right", drop: 3 },
@@ -209,7 +209,7 @@ function columns(watched: (name: string) => Watched | undefined, refresh: () => 
             its lease ends <Instant at={agent.lease_until} relative />
           </>
         ) : (
-          <span class="none">–</span>
+          NONE
         );
       },
       drop: 2,
@@ -218,7 +218,7 @@ function columns(watched: (name: string) => Watched | undefined, refresh: () => 
     { name: "Round trip", cell: (agent) => <Span seconds={agent.round_trip} />, align: "right", drop: 1 },
     { name: "Lead", cell: (agent) => <Span seconds={agent.lead} />, align: "right", drop: 1 },
     { name: "Amounts", cell: (agent) => <span class="quiet">{Object.entries(agent.offers).map(([name, offered]) => `${name} ${agent.used[name] ?? 0}/${offered}`).join(", ")}</span>, drop: 1 },
-    { name: "Server", cell: (agent) => (agent.server ? <a href="cluster">{agent.server}</a> : <span class="none">–</span>), drop: 1 },
+    { name: "Server", cell: (agent) => (agent.server ? <a href="cluster">{agent.server}</a> : NONE), drop: 1 },
     { name: "", label: "Actions", cell: (agent) => hasLease(agent) && <Drain agent={agent} then={refresh} kind="link" />, align: "right" },
   ];
 }

@@ -10,13 +10,13 @@ import { link,  } from "../core/router";
 import type { Names } from "../core/router";
 import type { JobView, ScheduleView, TaskSummary } from "../core/schema";
 import { count, milliseconds, percent, span } from "../core/time";
-import { Chart, useFigures } from "../parts/chart";
+import { Chart, useFigures, whole } from "../parts/chart";
 import { Action,  } from "../parts/controls";
 import { Failures } from "../parts/failures";
 import { HoldDialog, HoldWords, release } from "../parts/hold";
 import { OutcomeWords } from "../parts/outcomes";
 import { Empty, Fact, Facts, Page, Problem, Section, Show } from "../parts/page";
-import { Copy, Duration, Instant, Json, many, State } from "../parts/show";
+import { Copy, Duration, Instant, Json, many, State, To } from "../parts/show";
 import { Submit } from "../parts/submit";
 import { Table } from "../parts/table";
 import { tasksOf } from "./jobs";
@@ -222,8 +222,10 @@ function Figures({ name }: { name: string }) {
   const well = points.map(({ ended }, place) => Object.values(ended).reduce((sum, one) => sum + one, 0) - (failed[place] ?? 0));
   const total = (of: number[]) => of.reduce((sum, one) => sum + one, 0);
   const ended = total(well) + total(failed);
-  const ms = (of: "p50" | "p99") => points.map(({ duration }) => (duration ? duration[of] * 1000 : null));
-  const given = { at: points.map(({ at }) => Date.parse(at) / 1000), asTable };
+  const over = found.data && !asTable ? whole(found.data) : points;
+  const ms = (of: "p50" | "p99") => over.map(({ duration }) => (duration ? duration[of] * 1000 : null));
+  const given = { at: over.map(({ at }) => Date.parse(at) / 1000), asTable };
+  const drawn = (values: number[]) => values.slice(0, over.length);
   return (
     <Section title="Figures" aside={switches}>
       <Show of={found}>
@@ -233,8 +235,8 @@ function Figures({ name }: { name: string }) {
               <p class="figure">
                 <strong>{many(ended, "task")}</strong> ended, {total(failed) ? <a href={tasksOf(name, `state:${FAILURES.join()}`)}>{count(total(failed))} failed</a> : "none failed"} ({percent(total(well) / ended)} well)
               </p>
-              <div class="columns">
-                <Chart title={`Ended, in ${span(found.data?.step ?? 60)} each`} {...given} lines={[{ name: "well", tone: "good", values: well, fill: true }, { name: "failed", tone: "bad", values: failed, fill: true }]} />
+              <div class="charts">
+                <Chart title={`Ended, in ${span(found.data?.step ?? 60)} each`} {...given} lines={[{ name: "well", tone: "good", values: drawn(well), fill: true }, { name: "failed", tone: "bad", values: drawn(failed), fill: true }]} />
                 <Chart title="Duration" {...given} format={milliseconds} lines={[{ name: "p50", tone: "busy", values: ms("p50") }, { name: "p99", tone: "warn", values: ms("p99"), dash: true }]} />
               </div>
             </>
@@ -257,11 +259,11 @@ function Active({ of, name }: { of: Loaded<{ items: TaskSummary[]; next: string 
         id={(task) => task.id}
         to={(task) => link`tasks/${task.id}`}
         columns={[
-          { name: "Task", cell: (task) => <a href={link`tasks/${task.id}`}>{task.id}</a> },
+          { name: "Task", cell: (task) => <To page="tasks" of={task.id} /> },
           { name: "State", cell: (task) => <State of={task.state} /> },
           { name: "Started", cell: (task) => <Instant at={task.started_at} />, drop: 2 },
           { name: "For", align: "right", cell: (task) => <Duration from={task.started_at} to={task.finished_at} /> },
-          { name: "Agent", cell: (task) => (task.agent ? <a href={link`agents/${task.agent}`}>{task.agent}</a> : "–"), drop: 3 },
+          { name: "Agent", cell: (task) => <To page="agents" of={task.agent} />, drop: 3 },
           { name: "Key", cell: (task) => <span class="quiet">{task.concurrency_key ?? ""}</span>, drop: 1 },
         ]}
         empty={<p class="quiet">{of.data ? "No task of it runs now." : "Loading …"}</p>}
@@ -302,7 +304,7 @@ function Schedules({ name }: { name: string }) {
             id={(one) => one.name}
             to={(one) => link`schedules/${one.name}`}
             columns={[
-              { name: "Schedule", cell: (one) => <a href={link`schedules/${one.name}`}>{one.name}</a> },
+              { name: "Schedule", cell: (one) => <To page="schedules" of={one.name} /> },
               { name: "When", cell: (one) => one.words, drop: 2 },
               { name: "Next", cell: (one) => <Instant at={one.next} own={one.timezone} relative /> },
               { name: "State", cell: (one) => <State of={one.state} />, drop: 3 },

@@ -13,7 +13,7 @@ import { anywhere } from "../core/typed";
 import { Empty, Page,  } from "../parts/page";
 import { OutcomeBar } from "../parts/outcomes";
 import { Search } from "../parts/search";
-import { Instant, many, State } from "../parts/show";
+import { Instant, many, NONE, State, To } from "../parts/show";
 import { ListTable,  } from "../parts/table";
 import type { Column } from "../parts/table";
 
@@ -22,7 +22,7 @@ const LOOK_AFTER = 3000; // ms between two looks at the rows on screen while tas
 const BAD = FAILURES.join();
 
 export const tasksOf = (job: string, more = ""): string => withQuery("tasks", { filter: `job:${/\s/.test(job) ? `"${job}"` : job}${more && ` ${more}`}` });
-const none = <span class="none">–</span>;
+const none = NONE;
 const sum = (of: Record<string, number>): number => Object.values(of).reduce((total, one) => total + one, 0);
 
 export default function Jobs() {
@@ -34,7 +34,7 @@ export default function Jobs() {
       name: "Job",
       cell: (job) => (
         <>
-          <a href={link`jobs/${job.name}`}>{job.name}</a>
+          <To page="jobs" of={job.name} />
           {job.held && !job.held.released_at && (
             <span class="chip tone-warn" title={job.held.note ?? undefined}>
               held

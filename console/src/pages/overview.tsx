@@ -11,7 +11,7 @@ import { FAILURES } from "../core/states";
 import { link, query, withQuery } from "../core/router";
 import type { ComingFire, FailingJob, Health, Punctuality, Series, Stats } from "../core/schema";
 import { count, milliseconds, percent, span } from "../core/time";
-import { Chart, useFigures } from "../parts/chart";
+import { Chart, useFigures, whole } from "../parts/chart";
 import type { Line } from "../parts/chart";
 import { Action, Switch } from "../parts/controls";
 import { Page, Section, Show } from "../parts/page";
@@ -315,8 +315,7 @@ function Charts({ stats }: { stats: Stats | null }) {
 
 function Drawn({ series, slots, asTable }: { series: Series; slots: number; asTable: boolean }) {
   const data = useMemo(() => {
-    // the last step is not over: what is counted of it so far would look like a fall
-    const points = series.points.filter((point) => Date.parse(point.at) + series.step * 1000 <= Date.parse(series.end));
+    const points = whole(series);
     const minutes = series.step / 60;
     const ended = (states: string[]) => points.map((point) => states.reduce((sum, state) => sum + (point.ended[state] ?? 0), 0) / minutes);
     const others = [...new Set(points.flatMap((point) => Object.keys(point.ended)))].filter((state) => state !== "succeeded" && !FAILURES.includes(state));

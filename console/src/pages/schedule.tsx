@@ -18,7 +18,7 @@ import { count, percent, relative, span, wall, zoneFor } from "../core/time";
 import { Action, Confirm, Dialog, Field, Tabs } from "../parts/controls";
 import { Icon } from "../parts/icons";
 import { Empty, Fact, Facts, Page, Problem, Section, Show } from "../parts/page";
-import { Instant, Json, Lateness, many, State } from "../parts/show";
+import { Instant, Json, Lateness, many, State, To } from "../parts/show";
 import { Strip } from "../parts/strip";
 import { Fresh, ListTable, Table } from "../parts/table";
 import { PlannedFired } from "../pictures/planned";
@@ -44,7 +44,7 @@ export default function Schedule({ names }: { names: Names }) {
       trail={TRAIL}
       remark={
         <>
-          <State of={one.state} /> · {one.words} · {one.timezone} · runs <a href={link`jobs/${one.job}`}>{one.job}</a>
+          <State of={one.state} /> · {one.words} · {one.timezone} · runs <To page="jobs" of={one.job} />
           {one.policies.description && <> · {one.policies.description}</>}
         </>
       }
@@ -52,7 +52,7 @@ export default function Schedule({ names }: { names: Names }) {
     >
       {found.refusal && <Problem refusal={found.refusal} retry={found.refresh} />}
       {one.problem && <p class="line bad">{one.problem}</p>}
-      {one.is_orphan && <p class="line warn">Its application, {one.app}, has started without it: it is no longer in the code, and runs on until it is disabled or deleted.</p>}
+      {one.is_orphan && <p class="line warn">It is no longer in the code of {one.app}, and runs until it is disabled or deleted.</p>}
       {one.kind !== "daemon" && (
         <Section title="Planned versus fired">
           <PlannedFired schedules={[name]} range={rangeFor(detail.next)} />
@@ -311,11 +311,11 @@ function Ledger({ one }: { one: ScheduleView }) {
           },
           ...(list.rows.some((fire) => fire.scope) ? [{ name: "Scope", cell: (fire: FireView) => fire.scope }] : []),
           { name: "Came to", cell: (fire) => (fire.reason ? <State of={fire.reason === "misfire" || fire.reason === "coalesced" ? "missed" : "skipped"} /> : fire.state ? <State of={fire.state} /> : <span class="quiet">no longer kept</span>) },
-          { name: "Why, or task", cell: (fire) => (fire.task_id ? <a href={link`tasks/${fire.task_id}`}>{fire.task_id}</a> : fire.skipped_by ? `skipped by ${fire.skipped_by}` : REASONS[fire.reason ?? ""]?.[2]) },
+          { name: "Why, or task", cell: (fire) => (fire.task_id ? <To page="tasks" of={fire.task_id} /> : fire.skipped_by ? `skipped by ${fire.skipped_by}` : REASONS[fire.reason ?? ""]?.[2]) },
           { name: "Finished", cell: (fire) => <Instant at={fire.finished_at} own={one.timezone} />, drop: 2 },
           { name: "Origin", cell: (fire) => <span class="quiet">{fire.origin}</span>, drop: 2 },
         ]}
-        empty={<Empty title="Each plan time is noted here with what was decided about it; none has come yet." />}
+        empty={<Empty title="Each plan time is noted here with its decision; none has come yet." />}
       />
       <p class="table-note">{list.hasMore ? "more below" : list.rows.length > 0 && `all ${many(list.rows.length, "plan time")} that are kept`}</p>
     </>
@@ -457,7 +457,7 @@ function Backfill({ one, close }: { one: ScheduleView; close: () => void }) {
   return (
     <Dialog title={`Backfill ${one.name}`} close={() => ((stop.is = true), close())}>
       <form class="form" onSubmit={(event) => event.preventDefault()}>
-        <p class="quiet">Runs for plan times of the past that have no task. One that has a task is passed over, so nothing runs twice. Times are by the clocks of {inZone}.</p>
+        <p class="quiet">Runs for plan times of the past that have no task; nothing runs twice. Times are by the clocks of {inZone}.</p>
         <Field label="From">{(id) => <input id={id} type="datetime-local" value={from} onInput={(event) => (setFrom(event.currentTarget.value), setCounted(null))} />}</Field>
         <Field label="To">{(id) => <input id={id} type="datetime-local" value={to} onInput={(event) => (setTo(event.currentTarget.value), setCounted(null))} />}</Field>
         <Field label="At most so many at a time" fault={fault}>

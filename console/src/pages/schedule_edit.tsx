@@ -11,6 +11,7 @@ import { go, link, query, setQuery } from "../core/router";
 import type { Names } from "../core/router";
 import type { Forecast, Preview, ScheduleView } from "../core/schema";
 import { count, LOCAL, shown, wall } from "../core/time";
+import { Bars } from "../parts/bars";
 import { Action, Dialog, Field } from "../parts/controls";
 import { Page, Problem, Section, Show } from "../parts/page";
 import { Instant, many } from "../parts/show";
@@ -374,25 +375,19 @@ function Density({ fires, draft, base, before }: { fires: number[]; draft: Draft
           )}
         </p>
       )}
-      {found.data && <Bars of={found.data} marks={[at]} label="the minute of its next fire, by the second" />}
-      {day.data && <Bars of={day.data} marks={fires} label="the next 24 hours, by 15 minutes" />}
+      {found.data && <Counted of={found.data} marks={[at]} label="the minute of its next fire, by the second" />}
+      {day.data && <Counted of={day.data} marks={fires} label="the next 24 hours, by 15 minutes" />}
     </Section>
   );
 }
 
-function Bars({ of, marks, label }: { of: Forecast; marks: number[]; label: string }) {
-  const most = Math.max(1, ...of.cells.map((cell) => cell.starts));
+function Counted({ of, marks, label }: { of: Forecast; marks: number[]; label: string }) {
   const start = Date.parse(of.start);
   const own = new Set(marks.map((at) => Math.floor((at - start) / 1000 / of.cell)));
   const busiest = of.cells.reduce((best, cell) => (cell.starts > best.starts ? cell : best), of.cells[0] ?? { at: of.start, starts: 0 });
   return (
     <figure class="density">
-      <svg viewBox={`0 0 ${of.cells.length} 24`} preserveAspectRatio="none" role="img" aria-label={`${label}: ${many(of.starts, "start")}, at most ${busiest.starts} in one`}>
-        {of.cells.map((cell, place) => (
-          <rect key={place} x={place + 0.1} width="0.8" y={20 - (Math.log1p(cell.starts) / Math.log1p(most)) * 20} height={(Math.log1p(cell.starts) / Math.log1p(most)) * 20} class={own.has(place) ? "own" : ""} />
-        ))}
-        {[...own].map((place) => place >= 0 && place < of.cells.length && <rect key={`own ${place}`} class="own" x={place} y="21.5" width="1" height="2.5" />)}
-      </svg>
+      <Bars label={`${label}: ${many(of.starts, "start")}, at most ${busiest.starts} in one`} starts={of.cells.map((cell) => cell.starts)} own={own} />
       <figcaption class="hint">
         {label}: {many(of.starts, "start")}
         {busiest.starts > 0 && (
@@ -435,7 +430,7 @@ function TwoVersions({ base, clash, mine, choose, close }: { base: ScheduleView;
     <Dialog title="Changed meanwhile" close={close} wide>
       <form class="form" onSubmit={(event) => event.preventDefault()}>
         <p>
-          While you edited version {base.version}, another person saved version {clash.theirs.version} at {shown(Date.parse(clash.theirs.updated_at), LOCAL, now())}. Choose for each member that differs; nothing is saved before you do.
+          While you edited version {base.version}, another person saved version {clash.theirs.version} at {shown(Date.parse(clash.theirs.updated_at), LOCAL, now())}. Choose for each that differs; nothing is saved before.
         </p>
         {fields.length === 0 && <p>Both say the same.</p>}
         {fields.length > 0 && (

@@ -15,7 +15,7 @@ import { anywhere } from "../core/typed";
 import { Action, Chips, Confirm } from "../parts/controls";
 import { Empty, Page,  } from "../parts/page";
 import { Search } from "../parts/search";
-import { Instant, Lateness, many, State } from "../parts/show";
+import { Instant, Lateness, many, State, To } from "../parts/show";
 import { Strip } from "../parts/strip";
 import { Fresh, ListTable,  } from "../parts/table";
 import type { Column } from "../parts/table";
@@ -70,7 +70,7 @@ export default function Schedules() {
   const { strips, look } = useStrips(list.rows, list.patch, params);
 
   const columns: Column<ScheduleView>[] = [
-    { name: "Name", cell: (one) => <a href={link`schedules/${one.name}`}>{one.name}</a>, sort: { is: order === "name" ? "up" : null, by: () => setQuery({ sort: null }) } },
+    { name: "Name", cell: (one) => <To page="schedules" of={one.name} />, sort: { is: order === "name" ? "up" : null, by: () => setQuery({ sort: null }) } },
     { name: "When", cell: (one) => <span title={`${one.words}\n${one.expression}`}>{one.words}</span>, drop: 2 },
     { name: "Zone", cell: (one) => <span class="quiet">{one.timezone}</span>, drop: 1 },
     { name: "Next", cell: (one) => <Instant at={one.next} own={one.timezone} relative />, align: "right", sort: { is: order === "next" ? "up" : null, by: () => setQuery({ sort: "next" }) } },

@@ -151,7 +151,7 @@ function Rules() {
               { name: "Gives", cell: (rule) => gives(rule) },
               { name: "State", cell: (rule) => <State of={rule.enabled ? "enabled" : "disabled"} />, drop: 3 },
             ]}
-            empty={<Empty title="A rule gives tasks a priority by their job, arguments, tags or submitter; there is none." command="mainspring rule set urgent --when 'tag in hotfix,urgent' --priority critical" />}
+            empty={<Empty title="Rules set priorities by job, arguments, tags or submitter; there is none." command="mainspring rule set urgent --when 'tag in hotfix,urgent' --priority critical" />}
           />
         )}
       </Show>

@@ -13,7 +13,7 @@ import { isEnded, lookOf } from "../core/states";
 import { count, percent, span } from "../core/time";
 import { Coloured, TaskOutput } from "../parts/output";
 import { Empty, Fact, Facts, Page, Section, Show } from "../parts/page";
-import { Copy, Duration, Instant, Json, Lateness, many, State } from "../parts/show";
+import { Copy, Duration, Instant, Json, Lateness, many, State, To } from "../parts/show";
 import { TaskButtons } from "../parts/task_buttons";
 import { Runs, Waterfall } from "../parts/waterfall";
 import { Flow } from "../pictures/graph";
@@ -79,10 +79,10 @@ function Head({ of: task, own }: { of: TaskDetail; own: string | null }) {
     <>
       <p class="task-head">
         <State of={task.paused_at && task.state === "running" ? "paused" : task.state} />
-        <a href={link`jobs/${task.job}`}>{task.job}</a>
+        <To page="jobs" of={task.job} />
         {task.schedule && (
           <span>
-            by schedule <a href={link`schedules/${task.schedule}`}>{task.schedule}</a>
+            by schedule <To page="schedules" of={task.schedule} />
             {task.plan_time && (
               <>
                 {" for "}
@@ -96,7 +96,7 @@ function Head({ of: task, own }: { of: TaskDetail; own: string | null }) {
         )}
         {task.agent && (
           <span>
-            on <a href={link`agents/${task.agent}`}>{task.agent}</a>
+            on <To page="agents" of={task.agent} />
           </span>
         )}
         {task.attempt > 1 && <span>attempt {task.attempt}</span>}
@@ -232,7 +232,7 @@ function AttemptRows({ of: attempt, isLast }: { of: AttemptView; isLast: boolean
         <td class="right">
           <Duration from={attempt.started_at} to={attempt.finished_at} />
         </td>
-        <td>{attempt.agent ? <a href={link`agents/${attempt.agent}`}>{attempt.agent}</a> : <span class="none">–</span>}</td>
+        <td>{<To page="agents" of={attempt.agent} />}</td>
         <td class="drop-2 quiet">{why}</td>
       </tr>
       {attempt.error && !isLast && (
@@ -297,7 +297,7 @@ function Relations({ of: task }: { of: TaskDetail }) {
     <Section title="Related">
       <div class="card">
         <Facts>
-          <Fact name="Batch">{task.batch && <a href={link`batches/${task.batch}`}>{task.batch}</a>}</Fact>
+          <Fact name="Batch">{task.batch && <To page="batches" of={task.batch} />}</Fact>
           <Fact name="Callback of">{task.callback_of && <a href={link`batches/${task.callback_of}`}>batch {task.callback_of}</a>}</Fact>
           <Fact name="Run of">{task.parent && <a href={link`tasks/${task.parent}`}>broadcast {task.parent}</a>}</Fact>
           <Fact name="Runs after">{graph && graph.parents.length > 0 && <TaskLinks of={graph.parents} total={graph.parents_count} />}</Fact>
@@ -316,7 +316,7 @@ function TaskLinks({ of, total }: { of: readonly (Pick<Related, "id" | "state"> 
     <ul class="task-links">
       {of.slice(0, MOST_LINKS).map((one) => (
         <li key={one.id}>
-          <State of={one.state} /> <a href={link`tasks/${one.id}`}>{one.id}</a> <span class="quiet">{one.agent ?? one.job}</span>
+          <State of={one.state} /> <To page="tasks" of={one.id} /> <span class="quiet">{one.agent ?? one.job}</span>
         </li>
       ))}
       {total > Math.min(of.length, MOST_LINKS) && <li class="quiet">and {count(total - Math.min(of.length, MOST_LINKS))} more</li>}
@@ -339,7 +339,7 @@ function Details({ of: task, own }: { of: TaskDetail; own: string | null }) {
           <Fact name="Concurrency key">{task.concurrency_key && tagged("concurrency_key", task.concurrency_key)}</Fact>
           <Fact name="Tags">{task.tags.length > 0 && task.tags.map((tag) => <span key={tag}>{tagged("tag", tag)} </span>)}</Fact>
           <Fact name="Submitted by">{task.submitter}</Fact>
-          <Fact name="Only on">{task.only_on && <a href={link`agents/${task.only_on}`}>{task.only_on}</a>}</Fact>
+          <Fact name="Only on">{task.only_on && <To page="agents" of={task.only_on} />}</Fact>
           <Fact name="Start deadline">{task.expires_at && <Instant at={task.expires_at} own={own} />}</Fact>
           <Fact name="Timeout">{task.timeout !== null && span(task.timeout)}</Fact>
           <Fact name="Retries">{task.retries !== null && String(task.retries)}</Fact>

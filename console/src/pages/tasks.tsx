@@ -22,7 +22,7 @@ import { AsCommand } from "../parts/as_command";
 import { Action, Chips } from "../parts/controls";
 import { FilterBar } from "../parts/filter_bar";
 import { Empty, Page,  } from "../parts/page";
-import { Duration, Instant, Lateness, many, State } from "../parts/show";
+import { Duration, Instant, Lateness, many, NONE, State, To } from "../parts/show";
 import { ListTable,  } from "../parts/table";
 import type { Column } from "../parts/table";
 
@@ -31,12 +31,12 @@ const COUNT_EVERY = 5_000; // ms: a count reads more than a list does
 const ON_SCREEN = 100; // rows that are loaded again by their numbers
 
 const columns: Column<TaskSummary>[] = [
-  { name: "Task", cell: (task) => <a href={link`tasks/${task.id}`}>{task.id}</a> },
+  { name: "Task", cell: (task) => <To page="tasks" of={task.id} /> },
   {
     name: "Job",
     cell: (task) => (
       <>
-        <a href={link`jobs/${task.job}`}>{task.job}</a>
+        <To page="jobs" of={task.job} />
         <span class="second-line">
           <Instant at={task.run_at} relative />
           {task.started_at && (
@@ -53,8 +53,8 @@ const columns: Column<TaskSummary>[] = [
   { name: "Due", cell: (task) => <Instant at={task.run_at} />, drop: 3 },
   { name: "Late", cell: (task) => <Lateness ms={task.lateness_ms} />, align: "right", drop: 2 },
   { name: "Took", cell: (task) => <Duration from={task.started_at} to={task.finished_at} />, align: "right", drop: 2 },
-  { name: "Attempt", cell: (task) => task.attempt || <span class="none">–</span>, align: "right", drop: 1 },
-  { name: "Agent", cell: (task) => (task.agent ? <a href={link`agents/${task.agent}`}>{task.agent}</a> : <span class="none">–</span>), drop: 1 },
+  { name: "Attempt", cell: (task) => task.attempt || NONE, align: "right", drop: 1 },
+  { name: "Agent", cell: (task) => <To page="agents" of={task.agent} />, drop: 1 },
   { name: "Remark", cell: (task) => <Remark of={task} />, drop: 1 },
 ];
 

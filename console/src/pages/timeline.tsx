@@ -15,7 +15,7 @@ import type { View } from "../pictures/planned_scene";
 import { Choice } from "../parts/controls";
 import { Icon } from "../parts/icons";
 import { Empty, Loading, Page, Problem, Show } from "../parts/page";
-import { Duration, Instant, many, State } from "../parts/show";
+import { Duration, Instant, many, State, To } from "../parts/show";
 import { Table } from "../parts/table";
 
 const MOST = 50; // schedules of one picture
@@ -82,7 +82,7 @@ function BySchedule() {
         ) : typed ? (
           <Empty title={`No schedule has a name anywhere ${typed}.`} />
         ) : (
-          <Empty title="Schedules are drawn here: a tick at each time that they were to run, and a bar for each run." command="mainspring schedule create nightly hello --daily 03:00 --enable" />
+          <Empty title="Schedules are drawn here: a tick at each plan time, a bar for each run." command="mainspring schedule create nightly hello --daily 03:00 --enable" />
         )
       }
     </Show>
@@ -127,7 +127,7 @@ function ByAgent() {
           to={(task) => link`tasks/${task.id}`}
           columns={[
             { name: "Agent", cell: (task) => <a href={link`agents/${task.agent ?? ""}`}>{task.agent}</a> },
-            { name: "Task", cell: (task) => <a href={link`tasks/${task.id}`}>{task.id}</a> },
+            { name: "Task", cell: (task) => <To page="tasks" of={task.id} /> },
             { name: "Job", cell: (task) => task.job, drop: 3 },
             { name: "State", cell: (task) => <State of={task.state} /> },
             { name: "Started", cell: (task) => <Instant at={task.started_at} ms />, drop: 3 },

@@ -3,12 +3,14 @@
 
 import { useState } from "preact/hooks";
 import { call } from "../core/api";
+import { axis, roundAbove } from "../core/axis";
 import { now, second } from "../core/clock";
 import { zone } from "../core/prefs";
 import { useQuery } from "../core/query";
 import { query } from "../core/router";
+import type { Series } from "../core/schema";
 import type { Tone } from "../core/states";
-import { count, shown, wall, zoneFor } from "../core/time";
+import { count, offsetAt, shown, wall, zoneFor } from "../core/time";
 import { Switch } from "./controls";
 
 export interface Line {
@@ -33,9 +35,8 @@ interface ChartProps {
 
 const WIDE = 1000; // units of the drawing, which stretches
 const HIGH = 100;
-const HOUR = 3600;
-const STEPS = [60, 300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR, 48 * HOUR, 120 * HOUR, 240 * HOUR];
-const MOST_TICKS = 6;
+const ROOM = 480; // px that a plot may have little of: how close the labels of its times stand
+const DAY = 86_400_000;
 const plain = (value: number): string => (Number.isInteger(value) ? count(value) : value.toFixed(value < 10 ? 1 : 0));
 
 export function Chart({ title, at, lines, format = plain, formatRight = plain, asTable = false }: ChartProps) {
@@ -49,7 +50,7 @@ export function Chart({ title, at, lines, format = plain, formatRight = plain, a
   const last = at.length - 1;
   const [from, to] = [at[0] ?? 0, at[last] ?? 1];
   const x = (seconds: number) => ((seconds - from) / (to - from || 1)) * WIDE;
-  const [left, right] = [false, true].map((is) => top(lines.filter((line) => Boolean(line.right) === is))) as [number, number];
+  const [left, right] = [false, true].map((is) => roundAbove(lines.flatMap((line) => (Boolean(line.right) === is ? line.values : [])))) as [number, number];
   const lastOf = (line: Line) => Math.max(0, line.values.findLastIndex((value) => value !== null));
   const hover = (event: PointerEvent) => {
     const box = (event.currentTarget as Element).getBoundingClientRect();
@@ -87,11 +88,14 @@ export function Chart({ title, at, lines, format = plain, formatRight = plain, a
         </svg>
         {lines.some((line) => line.right) && <Scale most={right} format={formatRight} />}
         <div class="chart-times">
-          {ticks(from, to, inZone).map(([seconds, word]) => (
-            <span key={seconds} style={{ left: `${x(seconds) / 10}%` }}>
-              {word}
-            </span>
-          ))}
+          {axis(from * 1e3, to * 1e3, ROOM, (when) => offsetAt(when, inZone)).map(({ at: when, step }) => {
+            const { date, time } = wall(when, inZone);
+            return (
+              <span key={when} style={{ left: `${x(when / 1e3) / 10}%` }}>
+                {step >= DAY || time.startsWith("00:00") ? date.slice(5) : time.slice(0, 5)}
+              </span>
+            );
+          })}
         </div>
       </div>
     </figure>
@@ -106,13 +110,6 @@ function Scale({ most, format }: { most: number; format: (value: number) => stri
       ))}
     </div>
   );
-}
-
-/** A round number above all values: 1, 2, 5, 10 … */
-function top(lines: readonly Line[]): number {
-  const most = Math.max(1, ...lines.flatMap(({ values }) => values.map((value) => value ?? 0)));
-  const size = 10 ** Math.floor(Math.log10(most));
-  return size * ([1, 2, 4, 5, 10].find((times) => times * size >= most) ?? 10);
 }
 
 /** Lines through the points, broken where there is none. */
@@ -135,19 +132,6 @@ function below(drawn: string): string {
     const [first, end] = [points[0], points.at(-1)].map((point) => point?.split(" ")[0]);
     return `${part}L${end} ${HIGH}L${first} ${HIGH}Z`;
   });
-}
-
-/** Round times of day in that zone, and the day where it begins. */
-function ticks(from: number, to: number, inZone: string): [number, string][] {
-  const step = STEPS.find((size) => (to - from) / size <= MOST_TICKS) ?? (to - from || 1);
-  const [, sign = "+", hours = "0", minutes = "0"] = /([+-])(\d+):(\d+)/.exec(wall(from * 1e3, inZone).offset) ?? [];
-  const offset = (sign === "-" ? -1 : 1) * (Number(hours) * HOUR + Number(minutes) * 60);
-  const found: [number, string][] = [];
-  for (let seconds = Math.ceil((from + offset) / step) * step - offset; seconds <= to; seconds += step) {
-    const { date, time } = wall(seconds * 1e3, inZone);
-    found.push([seconds, step >= 24 * HOUR || time.startsWith("00:00") ? date.slice(5) : time.slice(0, 5)]);
-  }
-  return found;
 }
 
 function AsTable({ title, at, lines, told, inZone }: { title: string; at: number[]; lines: Line[]; told: (line: Line, place: number) => string; inZone: string }) {
@@ -194,6 +178,9 @@ const RANGES: Record<string, [seconds: number, step: string, word: string]> = {
   "7d": [604800, "1h", "7 d"],
   "30d": [2592000, "1h", "30 d"],
 };
+
+/** Those whose time is over: what is counted of the last so far would look like a fall. */
+export const whole = ({ points, step, end }: Series): Series["points"] => points.filter((point) => Date.parse(point.at) + step * 1000 <= Date.parse(end));
 
 /** The figures of a job, or of all, over a range that is in the address; and the switches for it. */
 export function useFigures(job?: string) {

@@ -1,7 +1,7 @@
 // Buttons, menus, dialogs, tabs: what I may not do is greyed and says why; what takes time says so and works once.
 
 import type { ComponentChildren } from "preact";
-import { signal } from "@preact/signals";
+import { signal } from "../core/signals";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { whyNot } from "../core/api";
 import type { Rank } from "../core/api";

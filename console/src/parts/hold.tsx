@@ -1,6 +1,6 @@
 // Holds: nothing new starts until it is released. One of everything is said on every page.
 
-import { signal } from "@preact/signals";
+import { signal } from "../core/signals";
 import { useState } from "preact/hooks";
 import { act } from "../core/actions";
 import { session } from "../core/api";

@@ -157,7 +157,7 @@ export function TaskOutput({ id, isEnded, attempts }: { id: number; isEnded: boo
       </header>
       {following.state === "refused" && <Problem refusal={following.refusal} retry={() => begin(output.last)} />}
       {isEmpty ? (
-        <Empty title="This task wrote nothing.">What commands print is shown here; what handlers in Python print goes to the output of their worker.</Empty>
+        <Empty title="This task wrote nothing.">What commands print is shown here; what Python handlers print is in the output of their worker.</Empty>
       ) : (
         <Lines
           key={`${id} ${only}`}

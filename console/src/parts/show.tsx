@@ -9,6 +9,9 @@ import { LOCAL, milliseconds, relative, shown, span, zoneFor } from "../core/tim
 import { toast } from "../core/actions";
 import { Glyph, Icon } from "./icons";
 
+/** Where there is nothing to say. */
+export const NONE = <span class="none">–</span>;
+
 /** A state as shape, colour and word. */
 export function State({ of, title }: { of: string; title?: string | undefined }) {
   const look = lookOf(of);
@@ -32,7 +35,7 @@ interface InstantProps {
 
 /** An instant in the chosen zone, with its offset; the title has all three zones and how far away it is. */
 export function Instant({ at, own, ms, relative: isRelative, date }: InstantProps) {
-  if (at === null || at === undefined) return <span class="none">–</span>;
+  if (at === null || at === undefined) return NONE;
   const instant = typeof at === "number" ? at : Date.parse(at);
   const today = isRelative ? second.value : now();
   const how = { ms: ms ?? false, date: date ?? "auto" } as const;
@@ -51,18 +54,18 @@ export function everyZone(at: number, own?: string | null): string {
 
 /** Seconds in words. */
 export function Span({ seconds }: { seconds: number | null | undefined }) {
-  return seconds === null || seconds === undefined ? <span class="none">–</span> : <span class="number">{span(seconds)}</span>;
+  return seconds === null || seconds === undefined ? NONE : <span class="number">{span(seconds)}</span>;
 }
 
 /** How late something was: calm below 10 ms, a warning above a second. */
 export function Lateness({ ms }: { ms: number | null | undefined }) {
-  if (ms === null || ms === undefined) return <span class="none">–</span>;
+  if (ms === null || ms === undefined) return NONE;
   return <span class={ms >= 1000 ? "number late" : "number"}>{milliseconds(Math.max(0, ms))}</span>;
 }
 
 /** From its start to its end, or to now while it runs. */
 export function Duration({ from, to }: { from: string | null | undefined; to: string | null | undefined }) {
-  if (!from) return <span class="none">–</span>;
+  if (!from) return NONE;
   const end = to ? Date.parse(to) : Math.max(second.value, now());
   return <span class="number">{span(Math.max(0, end - Date.parse(from)) / 1000)}</span>;
 }
@@ -144,3 +147,8 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
 
 /** "1 task", "12 tasks", "1,204 tasks". */
 export const many = (count: number, one: string, more = `${one}s`): string => `${count.toLocaleString("en-GB")} ${count === 1 ? one : more}`;
+
+/** A link to the page of one thing, by its name or number. */
+export function To({ page, of }: { page: "agents" | "batches" | "jobs" | "schedules" | "tasks"; of: string | number | null | undefined }) {
+  return of === null || of === undefined ? NONE : <a href={`${page}/${encodeURIComponent(of)}`}>{of}</a>;
+}

@@ -6,7 +6,7 @@ import { link } from "../core/router";
 import type { TaskDetail, TaskSummary } from "../core/schema";
 import { isEnded, lookOf } from "../core/states";
 import { milliseconds, span } from "../core/time";
-import { Instant } from "./show";
+import { Instant, NONE } from "./show";
 
 export function Waterfall({ of: task, own }: { of: TaskDetail; own: string | null }) {
   const all = steps(task.phases, isEnded(task.state) ? null : second.value);
@@ -24,7 +24,7 @@ export function Waterfall({ of: task, own }: { of: TaskDetail; own: string | nul
         {all.map((step) => (
           <tr key={step.name} class={`phase ${step.name}`}>
             <th scope="row">{step.name}</th>
-            <td>{step.name === "now" ? <span class="none">–</span> : <Instant at={step.at} own={own} ms />}</td>
+            <td>{step.name === "now" ? NONE : <Instant at={step.at} own={own} ms />}</td>
             <td class="right">
               {step.after !== null && <span class="number">+{span(step.after)}</span>}
               {step.name === "fired" && step.late !== null && <span class="narrow number">{milliseconds(Math.max(0, step.late * 1000))} late</span>}

@@ -4,6 +4,7 @@
 // another place in the same frame in which it is drawn there. What it drew last is kept in `canvas.scene`.
 
 import { now, second } from "../core/clock";
+import { shade } from "../core/prefs";
 import { dial, point, turn } from "./dial_scene";
 import { penOn, tokensOf } from "./pen";
 import type { Pen } from "./pen";
@@ -13,6 +14,8 @@ export interface Drawn {
   /** The database's time, in ms, that was drawn. */
   at: number;
   dials: Dial[];
+  /** The colour of text in the theme that was drawn. */
+  ink: string;
 }
 export type SceneCanvas = HTMLCanvasElement & { scene?: Drawn };
 
@@ -34,7 +37,7 @@ interface Place {
 export function drawFleet(canvas: SceneCanvas, box: HTMLElement, read: (name: string) => Watched | undefined): { measure: () => void; stop: () => void } {
   let places: Place[] = [];
   let token = tokensOf(box);
-  let colouredAt = -Infinity;
+  let theme = shade.peek();
   let size = { top: 0, width: 0, height: 0 };
   let wait = FRAME;
 
@@ -62,7 +65,7 @@ export function drawFleet(canvas: SceneCanvas, box: HTMLElement, read: (name: st
   const draw = () => {
     place();
     const at = now();
-    if (at - colouredAt > 1000) [token, colouredAt] = [tokensOf(box), at];
+    if (theme !== shade.peek()) [token, theme] = [tokensOf(box), shade.peek()];
     const pen = penOn(canvas, size.width, size.height, token);
     const dials: Dial[] = [];
     for (const { name, isSquare, x, y, reach } of places) {
@@ -76,7 +79,7 @@ export function drawFleet(canvas: SceneCanvas, box: HTMLElement, read: (name: st
       (isSquare ? drawSquare : drawDial)(pen, one, reach);
       pen.on.restore();
     }
-    canvas.scene = { at, dials };
+    canvas.scene = { at, dials, ink: token("text") };
   };
 
   let frame = 0;
@@ -91,7 +94,8 @@ export function drawFleet(canvas: SceneCanvas, box: HTMLElement, read: (name: st
   resized.observe(box);
   const forget = isStill() ? second.subscribe(draw) : () => cancelAnimationFrame(frame);
   if (!isStill()) frame = requestAnimationFrame(loop);
-  return { measure, stop: () => (resized.disconnect(), forget()) };
+  const forgetShade = shade.subscribe(draw);
+  return { measure, stop: () => (resized.disconnect(), forget(), forgetShade()) };
 }
 
 /** Diagonal lines within a box around the middle: draining. */

@@ -4,7 +4,8 @@
 // the stream, as they were recorded.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, Refusal } from "../core/api";
+import { asRefusal, call } from "../core/api";
+import type { Refusal } from "../core/api";
 import { correct, now } from "../core/clock";
 import { useLive } from "../core/live";
 import type { AgentView, TaskSummary } from "../core/schema";
@@ -109,8 +110,7 @@ export function useFleet(each: number, name: string | null = null): Fleet {
           setRefusal(null);
         } catch (error) {
           if (isGone) return;
-          if (!(error instanceof Refusal)) console.error(error);
-          setRefusal(error instanceof Refusal ? error : new Refusal({ code: "console", message: String(error) }, 0, null));
+          setRefusal(asRefusal(error));
         }
         show((count) => count + 1);
       }

@@ -10,7 +10,7 @@ import type { Bin, Coming, Line, Mark, Missing } from "../core/schema";
 import { milliseconds, relative, span as spanWords } from "../core/time";
 import { Choice, Switch } from "../parts/controls";
 import { Empty, Loading, Problem } from "../parts/page";
-import { Instant, Lateness, many } from "../parts/show";
+import { Instant, Lateness, many, NONE, To } from "../parts/show";
 import { Table } from "../parts/table";
 import type { Column } from "../parts/table";
 import { Picture, viewOf } from "./planned_canvas";
@@ -62,7 +62,7 @@ export function PlannedFired({ schedules, range }: { schedules: string[]; range?
   const [from] = viewOf(where, second.value);
   const start = Math.floor(from / (span / 2)) * (span / 2); // a stretch that is loaded once while now moves through it
   const loaded = useGet("GET /timeline", schedules.length ? { schedule: schedules, from: new Date(start).toISOString(), to: new Date(start + 1.5 * span).toISOString() } : null, { topics: span > 3_600_000 ? ["schedules"] : ["schedules", "tasks"], every: Math.max(5, span / 3_600_000), keep: true });
-  const lines = loaded.data?.lines ?? NONE;
+  const lines = loaded.data?.lines ?? EMPTY;
   const drawn = useCallback((view: View) => build(lines, view), [lines]);
   const zones = new Set(lines.map((line) => line.timezone));
   const own = zones.size === 1 ? (lines[0]?.timezone ?? null) : null;
@@ -99,7 +99,7 @@ export function PlannedFired({ schedules, range }: { schedules: string[]; range?
     else go(explained(row, item.at));
   }
 }
-const NONE: Line[] = [];
+const EMPTY: Line[] = [];
 
 /** What a plan time came to, in words. */
 function wordsOf(one: Mark | Coming | Missing): string {
@@ -209,7 +209,7 @@ const columns: Column<Told>[] = [
         <Instant at={at} own={zone} date="always" />
       ),
   },
-  { name: "Schedule", cell: ({ schedule }) => <a href={link`schedules/${schedule}`}>{schedule}</a>, drop: 3 },
+  { name: "Schedule", cell: ({ schedule }) => <To page="schedules" of={schedule} />, drop: 3 },
   {
     name: "What came of it",
     cell: ({ one }) => {
@@ -218,9 +218,9 @@ const columns: Column<Told>[] = [
       return <span title={words}>{note ? `${words}; ${note}` : words}</span>;
     },
   },
-  { name: "Scope", cell: ({ one }) => ("scope" in one && one.scope) || <span class="none">–</span>, drop: 1 },
-  { name: "Late", cell: ({ one }) => ("lateness_ms" in one ? <Lateness ms={one.lateness_ms} /> : <span class="none">–</span>), align: "right", drop: 2 },
-  { name: "Task", cell: ({ one }) => ("task_id" in one && one.task_id ? <a href={link`tasks/${one.task_id}`}>{one.task_id}</a> : <span class="none">–</span>), drop: 2 },
+  { name: "Scope", cell: ({ one }) => ("scope" in one && one.scope) || NONE, drop: 1 },
+  { name: "Late", cell: ({ one }) => ("lateness_ms" in one ? <Lateness ms={one.lateness_ms} /> : NONE), align: "right", drop: 2 },
+  { name: "Task", cell: ({ one }) => "task_id" in one ? <To page="tasks" of={one.task_id} /> : NONE, drop: 2 },
 ];
 
 const isComing = ({ one }: Told): boolean => "plan_time" in one && "skipped_by" in one && !("decision" in one);

@@ -2,13 +2,14 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
+import { axis } from "../core/axis";
 import { second } from "../core/clock";
 import { shade, zone } from "../core/prefs";
 import type { ClockChange } from "../core/schema";
 import { offsetAt, wall, zoneFor } from "../core/time";
 import { penOn } from "./pen";
 import type { Pen } from "./pen";
-import { axis, canChoose, head, hit, latenessAt, names, neighbour, RANGES, spanOf } from "./planned_scene";
+import { canChoose, head, hit, latenessAt, names, neighbour, RANGES, spanOf } from "./planned_scene";
 import type { Item, Look, Row, Scene, View } from "./planned_scene";
 
 export interface Where {
@@ -242,7 +243,7 @@ interface Kept {
   canvas: HTMLCanvasElement;
 }
 const STRETCH = 1.5; // of the view
-const BEYOND = 6; // rows above and below what is on screen
+const BEYOND = 6; // rows above and below what is on screen, once it is scrolled
 
 function drawBody(canvas: HTMLCanvasElement & { kept?: Kept; keptIn?: number }, drawn: Drawn): void {
   const { scene, shift, now, from, until, zoneName, chosen } = drawn;
@@ -257,7 +258,8 @@ function drawBody(canvas: HTMLCanvasElement & { kept?: Kept; keptIn?: number }, 
   let { kept } = canvas;
   if (kept?.scene !== scene || kept.key !== key || kept.first > first || kept.last < last) {
     const began = performance.now();
-    kept = canvas.kept = keep(scene, key, first, last, pen);
+    const beyond = kept?.scene === scene ? BEYOND : 0; // the first drawing has what is seen only
+    kept = canvas.kept = keep(scene, key, Math.max(0, first - beyond), Math.min(scene.rows.length, last + beyond), pen);
     canvas.keptIn = performance.now() - began;
   }
   const [top, high] = [first * row, (last - first) * row];
@@ -275,19 +277,38 @@ function drawBody(canvas: HTMLCanvasElement & { kept?: Kept; keptIn?: number }, 
   if (scene.strip) pen.box("line", plot, top, 1, high);
 }
 
-function keep(scene: Scene, key: string, from: number, until: number, { token }: Pen): Kept {
-  const [first, last] = [Math.max(0, from - BEYOND), Math.min(scene.rows.length, until + BEYOND)];
+function keep(scene: Scene, key: string, first: number, last: number, { token }: Pen): Kept {
   const canvas = document.createElement("canvas");
   const wide = scene.plot * STRETCH;
   const pen = penOn(canvas, wide + scene.strip, Math.max(1, (last - first) * scene.row), token);
   pen.on.translate(0, -first * scene.row);
   for (const row of scene.rows.slice(first, last)) {
-    pen.within(0, row.y, wide, scene.row, () => {
-      for (const item of row.items) if (item.is !== "dot" && item.is !== "slo" && item.to >= -12 && item.x <= wide + 12) drawItem(pen, item, row.gap);
-    });
+    pen.within(0, row.y, wide, scene.row, () => drawRow(pen, row, wide));
     drawLateness(pen, row, wide, scene.row - head(scene.width) - 6);
   }
   return { scene, key, first, last, canvas };
+}
+
+/** What a row has thousands of, in three strokes: a change of style costs more than a mark, and a whole pixel less than a part of one. */
+const PLAIN: [Item["is"], Look, number][] = [["bar", "good", 1], ["tick", "coming", 0.7], ["tick", "fired", 1]];
+
+function drawRow(pen: Pen, { items, gap }: Row, wide: number): void {
+  const thick = Math.max(1, Math.round(Math.min(3, gap * 0.6)));
+  const seen = items.filter((item) => item.is !== "dot" && item.is !== "slo" && item.to >= -12 && item.x <= wide + 12);
+  const others = seen.filter((item) => !PLAIN.some(([is, look]) => item.is === is && item.look === look));
+  const draw = (isBelow: boolean) => others.forEach((item) => isBelow === (item.is === "change" || item.is === "unknown") && drawItem(pen, item, gap));
+  draw(true);
+  for (const [is, look, share] of PLAIN)
+    pen.faint(share, () => {
+      pen.on.fillStyle = pen.token(TONES[look]);
+      for (const item of seen)
+        if (item.is === is && item.look === look) {
+          const x = Math.round(item.x);
+          if (is === "bar") pen.on.fillRect(x, item.y, Math.max(2, item.to - x), item.height);
+          else pen.on.fillRect(x - (thick >> 1), item.y, share < 1 ? Math.min(2, thick) : thick, item.height);
+        }
+    });
+  draw(false);
 }
 
 function drawItem(pen: Pen, item: Item, gap: number): void {
@@ -311,16 +332,12 @@ function drawItem(pen: Pen, item: Item, gap: number): void {
       }
       pen.edge(ink, 1, x + 0.5, y + 0.5, Math.max(1, room - 1), height - 1);
     } else {
-      pen.faint(look === "busy" ? 0.55 : 1, () => pen.box(ink, x, y, room, height)); // while it runs its end is open
-      if (look === "busy") pen.box(ink, x, y, 2, height);
+      pen.faint(0.55, () => pen.box(ink, x, y, room, height)); // while it runs its end is open
+      pen.box(ink, x, y, 2, height);
     }
-  } else if (look === "fired") {
-    const thick = gap < 2.5 ? Math.max(1, gap) : Math.min(3, gap * 0.6);
-    pen.box(ink, x - thick / 2, y, thick, height);
   } else if (look === "missed") {
     for (const way of [4.5, -4.5]) pen.line(ink, 2, x - way, y + 2.5, x + way, y + 11.5);
-  } else if (look === "coming") pen.faint(0.7, () => pen.box(ink, x - 0.75, y, 1.5, height));
-  else {
+  } else {
     const half = letter ? Math.max(3.5, Math.min(5.5, gap / 2)) : 2.5;
     pen.box("surface", x - half, y, 2 * half, height);
     pen.edge(ink, 1.25, x - half, y + 0.5, 2 * half, height - 1);
@@ -340,10 +357,10 @@ function drawChange(pen: Pen, { x, y, height, look, of }: Item, middle: number, 
 
 function drawLateness(pen: Pen, row: Row, left: number, high: number): void {
   for (const { is, x: far, y, look } of row.items) {
-    const x = left + far;
-    if (is === "slo") for (let down = 0; down < high; down += 5) pen.box("text", x - 0.5, y + down, 1, 3);
+    const x = Math.round(left + far);
+    if (is === "slo") for (let down = 0; down < high; down += 5) pen.box("text", x, y + down, 1, 3);
     else if (is === "dot" && look === "bad") pen.shape("bad", x, y - 3.5, x + 3.5, y + 3, x - 3.5, y + 3);
-    else if (is === "dot") pen.box("good", x - 1.5, y - 1.5, 3, 3);
+    else if (is === "dot") pen.box("good", x - 1, y - 1, 3, 3);
   }
 }
 

@@ -7,9 +7,7 @@ import { REASONS } from "../core/reasons";
 import type { Bin, ClockChange, Coming, Line, Mark, Missing, TaskSummary } from "../core/schema";
 
 /** How much time is shown: each step of a zoom. */
-export const RANGES: readonly (readonly [string, number])[] = (
-  [["1m", 60], ["2m", 120], ["5m", 300], ["10m", 600], ["15m", 900], ["30m", 1800], ["1h", 3600], ["2h", 7200], ["3h", 10800], ["6h", 21600], ["12h", 43200], ["1d", 86400], ["2d", 172800], ["3d", 259200], ["7d", 604800]] as const
-).map(([name, seconds]) => [name, seconds * 1000]);
+export const RANGES = "1m 2m 5m 10m 15m 30m 1h 2h 3h 6h 12h 1d 2d 3d 7d".split(" ").map((name) => [name, parseInt(name) * { m: 60_000, h: 3_600_000, d: 86_400_000 }[name.slice(-1) as "m" | "h" | "d"]] as const);
 export const spanOf = (range: string): number => RANGES.find(([name]) => name === range)?.[1] ?? 3_600_000;
 
 export type Look = "fired" | "planned" | "skipped" | "missed" | "coming" | "good" | "bad" | "busy" | "quiet" | "gap" | "fold" | "unknown";
@@ -182,33 +180,27 @@ function drawer(items: Item[], place: number, { from, to, scale, plot }: Frame):
   return draw;
 }
 
-/** A plan time with all its scopes, its instants read once for all zooms. */
-interface Timed {
-  at: number;
-  marks: Mark[];
-  runs: { mark: Mark; start: number; end: number | null; look: Look }[];
-  skipped: Mark | undefined;
-  /** Of its runs, as far as they have ended. */
-  last: number;
+/** The instants of a line's marks, read once for all zooms, in columns: an object for each of 100,000 marks would cost more than drawing them. */
+interface Times {
+  at: Float64Array;
+  /** NaN: has not started. */
+  start: Float64Array;
+  /** Infinity: runs. */
+  end: Float64Array;
 }
 const FIRED = ["fired", "fired"] as const;
-const read = new WeakMap<Line, Timed[]>();
+const read = new WeakMap<Line, Times>();
 
-function timed(line: Line): Timed[] {
+function timesOf(line: Line): Times {
   let found = read.get(line);
   if (found) return found;
-  found = [];
-  let last: Timed | undefined;
-  for (const mark of line.marks) {
-    if (last?.marks[0]?.plan_time !== mark.plan_time) found.push((last = { at: Date.parse(mark.plan_time), marks: [], runs: [], skipped: undefined, last: Date.parse(mark.plan_time) }));
-    last.marks.push(mark);
-    if (mark.decision !== "planned") last.skipped ??= mark;
-    if (!mark.started_at) continue;
-    const end = mark.finished_at ? Date.parse(mark.finished_at) : null;
-    last.runs.push({ mark, start: Date.parse(mark.started_at), end, look: tone(mark.state) });
-    last.last = Math.max(last.last, end ?? Infinity);
+  const [at, start, end] = [0, 1, 2].map(() => new Float64Array(line.marks.length)) as [Float64Array, Float64Array, Float64Array];
+  for (const [place, { plan_time, started_at, finished_at }] of line.marks.entries()) {
+    at[place] = Date.parse(plan_time);
+    start[place] = started_at ? Date.parse(started_at) : NaN;
+    end[place] = finished_at ? Date.parse(finished_at) : Infinity;
   }
-  read.set(line, found);
+  read.set(line, (found = { at, start, end }));
   return found;
 }
 
@@ -224,22 +216,36 @@ function drawMarks(line: Line, top: number, framed: Frame, draw: Draw): void {
   let lastWords = "";
   let count = 0;
   const [early, late] = [framed.from - (framed.to - framed.from) / 2, framed.to + (framed.to - framed.from) / 2];
-  for (const { at, marks, runs, skipped, last } of timed(line)) {
+  const times = timesOf(line);
+  for (let first = 0, next = 0; first < line.marks.length; first = next) {
+    // all scopes of one plan time
+    const at = times.at[first] as number;
+    let [last, skipped, waits]: [number, Mark | undefined, Mark | undefined] = [at, undefined, undefined];
+    for (; next < line.marks.length && times.at[next] === at; next += 1) {
+      const mark = line.marks[next] as Mark;
+      if (mark.decision !== "planned") skipped ??= mark;
+      if (mark.started_at) last = Math.max(last, times.end[next] as number);
+      else waits ??= mark;
+    }
     if (at > late || last < early) continue;
-    const [look, means] = runs.length === marks.length ? FIRED : meaning(skipped ?? (marks.find((mark) => !mark.started_at) || (marks[0] as Mark)), framed.now);
+    const [look, means] = waits ? meaning(skipped ?? waits, framed.now) : FIRED;
     const pixel = Math.floor((at - framed.from) / px);
     if (pixel !== lastPixel || means !== lastWords) // what would cover the one before is left out
-      draw("tick", at, at, top, TICK, look, means, marks, at, look === "skipped" && skipped ? (REASONS[skipped.decision]?.[0] ?? "?") : undefined);
+      draw("tick", at, at, top, TICK, look, means, line.marks.slice(first, next), at, look === "skipped" && skipped ? (REASONS[skipped.decision]?.[0] ?? "?") : undefined);
     lastPixel = pixel;
     lastWords = means;
-    for (const { mark, start, end: ended, look: run } of runs) {
-      const end = Math.max(start, ended ?? framed.now);
+    for (let place = first; place < next; place += 1) {
+      const mark = line.marks[place] as Mark;
+      const start = times.start[place] as number;
+      if (Number.isNaN(start)) continue;
+      const ended = times.end[place] as number;
+      const end = Math.max(start, ended === Infinity ? framed.now : ended);
       if (start - at > 1.5 * px) draw("line", at, start, top + TICK + 1, 4, "quiet", `${Math.round(start - at)} ms`, [mark], at);
       let lane = 0;
       while (lane < LANES - 1 && (free[lane] ?? 0) > start) lane += 1;
       free[lane] = Math.max(free[lane] ?? 0, end);
       most = Math.max(most, lane);
-      if (end > (covered[lane] ?? 0) || run === "bad") {
+      if (end > (covered[lane] ?? 0) || tone(mark.state) === "bad") {
         bars.push([start, end, lane, mark, at]);
         covered[lane] = Math.max(end, start + 2 * px);
       }
@@ -247,9 +253,9 @@ function drawMarks(line: Line, top: number, framed: Frame, draw: Draw): void {
       if (mark.lateness_ms === null) continue;
       const x = latenessAt(mark.lateness_ms, room);
       const y = top + 2 + ((count * 11) % (TICK + BAR));
-      const spot = Math.round(x) * 64 + Math.round((y - top) / 2);
       const isLate = line.slo !== null && mark.lateness_ms > line.slo * 1000;
-      if (dots.has(spot) && !isLate) continue;
+      const spot = (Math.round(x) * 64 + Math.round((y - top) / 2)) * (isLate ? -1 : 1);
+      if (dots.has(spot)) continue;
       dots.add(spot);
       draw.beside("dot", x, y, isLate ? "bad" : "good", `${mark.lateness_ms} ms late`, [mark], at);
     }
@@ -357,22 +363,4 @@ export function hit(drawn: Scene, x: number, y: number, shift = 0): Item | null 
 export function neighbour(row: Row | undefined, at: number, way: 1 | -1): Item | null {
   const all = (row?.items ?? []).filter((item) => canChoose(item) && (item.at - at) * way > 0);
   return all.sort((a, b) => (a.at - b.at) * way)[0] ?? null;
-}
-
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800].map((seconds) => seconds * 1000);
-
-/** Where the axis has labels, on round times of a zone; `offset` is that of the zone at an instant, in ms. */
-export function axis(from: number, to: number, width: number, offset: (at: number) => number): { at: number; step: number }[] {
-  const step = STEPS.find((one) => (one / (to - from)) * width >= 78) ?? 604_800_000;
-  const found: { at: number; step: number }[] = [];
-  for (let at = from; at <= to && found.length < 60; ) {
-    const off = offset(at);
-    let next = Math.ceil((at + off) / step) * step - off;
-    const then = offset(next); // clocks may change on the way
-    if (then !== off) next = Math.max(at, Math.ceil((at + then) / step) * step - then);
-    if (next > to) break;
-    found.push({ at: next, step });
-    at = next + 1;
-  }
-  return found;
 }

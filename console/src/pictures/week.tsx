@@ -10,15 +10,10 @@ import type { Pen } from "./pen";
 import { boxOf, frameOf, HERD, isHerd, marks, next, QUARTER, shade, slotAt } from "./week_scene";
 import type { Frame, Scene, Slot } from "./week_scene";
 
-const NAMES = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 /** "Tue 17 Nov". */
-export function dayWords(date: string): string {
-  const [, month = "1", day = "1"] = date.split("-");
-  return `${NAMES[(new Date(`${date}T00:00:00Z`).getUTCDay() + 6) % 7]} ${Number(day)} ${MONTHS[Number(month) - 1]}`;
-}
+export const dayWords = (date: string): string => new Date(date).toUTCString().replace(/(\w+), 0?(\d+ \w+).*/, "$1 $2");
 
 /** "Tue 17 Nov, 09:00–09:15 +01:00". */
 export function slotWords(slot: { at: number }, zone: string): string {

@@ -85,7 +85,7 @@ async def run_every(
             faults += 1
             if faults == 1:
                 log.warning("%s: %s; trying again", name, error)
-            # Short: store/postgres/reconnect.py decides how often PostgreSQL is probed.
+            # Short: store/postgres/connecting/reconnect.py decides how often PostgreSQL is probed.
             await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
         wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)

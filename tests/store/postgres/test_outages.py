@@ -111,7 +111,7 @@ async def in_time(call: Awaitable[object]) -> None:
 async def test_a_statement_on_a_connection_that_goes_silent_ends_in_bounded_time(
     lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.store.postgres.connect.CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.postgres.connecting.connect.CONNECT_TIMEOUT", 0.2)
     monkeypatch.setattr("mainspring.store.postgres.database.CLOSE_TIMEOUT", 0.1)
 
     async def statement(dedicated: DedicatedConnection) -> None:
@@ -154,14 +154,14 @@ async def test_a_statement_on_a_connection_that_goes_silent_ends_in_bounded_time
 
 
 async def test_a_silent_host_does_not_hold_up_the_others(lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.store.postgres.connect.CONNECT_TIMEOUT", 60.0)
+    monkeypatch.setattr("mainspring.store.postgres.connecting.connect.CONNECT_TIMEOUT", 60.0)
     async with StreamProxy("127.0.0.1", lasting.port) as silent:
         silent.black_hole()
         hosts = f"127.0.0.1:{silent.port},127.0.0.1:{lasting.port}"
         database = Database(f"postgresql://mainspring@{hosts}/mainspring")
         async with asyncio.timeout(IN_TIME), database.acquire() as conn:
             assert await conn.fetchval("select inet_server_port()") == lasting.port
-        monkeypatch.setattr("mainspring.store.postgres.connect.HEAD_START", 60.0)
+        monkeypatch.setattr("mainspring.store.postgres.connecting.connect.HEAD_START", 60.0)
         async with asyncio.timeout(IN_TIME):  # the one that was good last comes first
             await (await database.connect()).close()
         await database.close()

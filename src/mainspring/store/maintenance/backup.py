@@ -21,7 +21,7 @@ import psutil
 from mainspring.errors import AccessDenied, BackupFailed, Conflict, NotFound, ValidationError
 from mainspring.store.embedded.data_directory import sync
 from mainspring.store.maintenance.dump_programs import Programs, failure, last_lines, programs_for
-from mainspring.store.postgres.connect_errors import needs_direct
+from mainspring.store.postgres.connecting.connect_errors import needs_direct
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dsn import hosts_of
 from mainspring.store.postgres.errors import first_line

@@ -31,5 +31,5 @@ class Connection(Protocol):
 
 
 def is_producer(conn: Connection) -> bool:
-    """Whether its role reads only the tasks that it submitted (store/postgres/client_connections.py)."""
+    """Whether its role reads only the tasks that it submitted (store/postgres/connecting/client_connections.py)."""
     return getattr(type(conn), "reads_own_tasks", False)

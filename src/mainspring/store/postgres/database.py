@@ -1,8 +1,8 @@
 """Database: a pool of connections, and dedicated connections for users that must not wait for the pool.
 
 Every fault of a connection is raised as StoreUnavailable, so that callers expect one error. New connections pass the
-circuit breaker of store/postgres/reconnect.py and are opened by store/postgres/connect.py.
-Next: store/postgres/connect.py
+circuit breaker of store/postgres/connecting/reconnect.py and are opened by store/postgres/connecting/connect.py.
+Next: store/postgres/connecting/connect.py
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import asyncpg
 
 from mainspring.errors import AccessDenied, Busy, EmbeddedUnavailable, StoreUnavailable
 from mainspring.model.metrics.tallies import StoreTally
-from mainspring.store.postgres.client_connections import TimedConnection
-from mainspring.store.postgres.connect import PrimaryConnector
+from mainspring.store.postgres.connecting.client_connections import TimedConnection
+from mainspring.store.postgres.connecting.connect import PrimaryConnector
+from mainspring.store.postgres.connecting.reconnect import CircuitBreaker
+from mainspring.store.postgres.connecting.timelines import Timelines
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.errors import (
     SAME_SESSION,
@@ -28,8 +30,6 @@ from mainspring.store.postgres.errors import (
     translate_for_clients,
     translating,
 )
-from mainspring.store.postgres.reconnect import CircuitBreaker
-from mainspring.store.postgres.timelines import Timelines
 
 __all__ = ["Connection", "Database", "DedicatedConnection", "DedicatedGroup", "close", "translate"]
 
@@ -48,7 +48,7 @@ API_CONNECT_TIMEOUT = 3.0
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
 # The pool goes without them: it must also work through PgBouncer, which refuses such settings.
 _ENGINE = {
-    "search_path": SEARCH_PATH,  # see store/postgres/client_connections.py
+    "search_path": SEARCH_PATH,  # see store/postgres/connecting/client_connections.py
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -88,7 +88,7 @@ _SESSION = {
 class Database:
     """One PostgreSQL, reached by `dsn`. If that names several hosts, the one that accepts writes is used.
 
-    `timeline_file` keeps the newest timeline seen (store/postgres/timelines.py) for the next process.
+    `timeline_file` keeps the newest timeline seen (store/postgres/connecting/timelines.py) for the next process.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ Parsed by hand: urllib treats brackets differently from one release of Python to
     postgresql://user@a:5432,[::1]:5433/shop
     postgresql:///shop?host=a,b&port=5432,5433
 
-Next: store/postgres/connect.py
+Next: store/postgres/connecting/connect.py
 """
 
 from __future__ import annotations

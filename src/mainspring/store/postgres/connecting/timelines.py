@@ -4,7 +4,7 @@ Each promotion of a standby begins a new timeline of the same system. A process 
 ones and cuts its connections to them. A small file keeps the highest timeline for the next process (decision 19).
 
 Reads, writes  `file`, if there is one
-Next:          store/postgres/reconnect.py
+Next:          store/postgres/connecting/reconnect.py
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ beside it: a machine that died without closing its connections must not use up t
 A pooler such as PgBouncer invents the backend's process id, which gives it away. Clients use a pooler without prepared
 statements, because it may send them to another backend; the engine refuses to run behind one.
 
-Reads  pg_control_system and the timeline, which store/postgres/timelines.py may refuse
-Next:  store/postgres/client_connections.py
+Reads  pg_control_system and the timeline, which store/postgres/connecting/timelines.py may refuse
+Next:  store/postgres/connecting/client_connections.py
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, ValidationError
-from mainspring.store.postgres.client_connections import connection_class
-from mainspring.store.postgres.connect_errors import check_files, connecting, needs_direct
+from mainspring.store.postgres.connecting.client_connections import connection_class
+from mainspring.store.postgres.connecting.connect_errors import check_files, connecting, needs_direct
+from mainspring.store.postgres.connecting.timelines import Timelines
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.dsn import Host, check, hosts_of, without_hosts
 from mainspring.store.postgres.errors import UNAVAILABLE
-from mainspring.store.postgres.timelines import Timelines
 
 OLDEST_SERVER = 14
 CONNECT_TIMEOUT = 10.0

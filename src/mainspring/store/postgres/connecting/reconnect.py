@@ -4,7 +4,7 @@ A process has some twenty users of connections, and an outage of PostgreSQL take
 is up, at most MAX_CONNECTING connections are opened at a time. While it is down, one caller probes with backoff; the
 rest await its result.
 
-Next: store/postgres/connect.py
+Next: store/postgres/connecting/connect.py
 """
 
 from __future__ import annotations

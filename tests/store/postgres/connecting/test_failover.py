@@ -11,7 +11,7 @@ from tests.postgres import PostgreSQL, dsn_of, free_port
 
 import mainspring
 from mainspring.errors import StoreUnavailable
-from mainspring.store.postgres.connect import PrimaryConnector
+from mainspring.store.postgres.connecting.connect import PrimaryConnector
 from mainspring.store.postgres.database import Connection, Database
 
 

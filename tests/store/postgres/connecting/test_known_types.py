@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from mainspring.store.postgres import client_connections
+from mainspring.store.postgres.connecting import client_connections
 from mainspring.store.postgres.database import Database
 
 

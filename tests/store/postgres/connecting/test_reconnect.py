@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable
-from mainspring.store.postgres import reconnect
+from mainspring.store.postgres.connecting import reconnect
+from mainspring.store.postgres.connecting.reconnect import MAX_CONNECTING, CircuitBreaker
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.reconnect import MAX_CONNECTING, CircuitBreaker
 
 CONNECTION = cast(Connection, object())
 

@@ -21,7 +21,7 @@ from tests.postgres import Primary, free_port
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, ValidationError
 from mainspring.store.postgres import roles
-from mainspring.store.postgres.connect_errors import not_connected
+from mainspring.store.postgres.connecting.connect_errors import not_connected
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.migrate import migrate, plan
 

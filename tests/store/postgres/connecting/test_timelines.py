@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mainspring.errors import StoreUnavailable
+from mainspring.store.postgres.connecting.timelines import Timelines
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.postgres.timelines import Timelines
 
 
 @pytest.fixture

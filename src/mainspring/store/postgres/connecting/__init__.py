@@ -1,0 +1,1 @@
+"""Connecting: which host answers, what may be used of it, and what happens while none does."""

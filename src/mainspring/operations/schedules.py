@@ -32,7 +32,9 @@ from mainspring.store.followed import slo
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch
 from mainspring.store.schedules import schedules
-from mainspring.store.schedules.schedules import Filter, Stored
+from mainspring.store.schedules.schedules import Stored
+from mainspring.store.search import schedule_pages
+from mainspring.store.search.schedule_pages import Filter
 from mainspring.store.search.search import Count
 from mainspring.store.watch.coming import ahead, beside
 
@@ -117,7 +119,7 @@ async def count(
     """How many schedules match the same filters, up to a million."""
     wanted = ScheduleFilter(*map(list, (name, job, app, state, kind)))  # type: ignore[arg-type]
     chosen = await _filter(conn, actor, wanted)
-    found = await schedules.count(conn, chosen, wanted.state, MOST_COUNTED + 1)
+    found = await schedule_pages.count(conn, chosen, wanted.state, MOST_COUNTED + 1)
     reached = sum(number for job, number in found.items() if actor.reaches(job))
     return Count(min(reached, MOST_COUNTED), reached <= MOST_COUNTED)
 
@@ -274,7 +276,7 @@ async def act(
     if action not in actions:
         raise ValidationError(f"action: {shown(action)}; use {', '.join(actions)}", field="action")
     filters = {"list": "act", "action": action, **msgspec.structs.asdict(filter)}
-    newest, after = pages.position(cursor, filters, tuple[int, str]) or (await schedules.highest_id(conn), None)
+    newest, after = pages.position(cursor, filters, tuple[int, str]) or (await schedule_pages.highest_id(conn), None)
     chosen = (await _filter(conn, actor, filter))._replace(highest_id=newest)
     within = {"list": "act step"}
     position = None if after is None else pages.cursor(within, after)
@@ -352,11 +354,11 @@ async def _page(
     async def read(after: Any, count: int) -> Batch[tuple[Stored, ScheduleView]]:
         batch: Batch[Stored]
         if order == "name":
-            batch = await schedules.page(conn, chosen, after=after, limit=count)
+            batch = await schedule_pages.page(conn, chosen, after=after, limit=count)
         else:
-            batch = await schedules.page_by_next(conn, chosen, after=after, limit=count)
+            batch = await schedule_pages.page_by_next(conn, chosen, after=after, limit=count)
             if after is None:  # fewer than a page, so that its last item is one that the next page follows
-                first = await schedules.among(conn, chosen, (await ahead(conn, limit))[: limit - 1])
+                first = await schedule_pages.among(conn, chosen, (await ahead(conn, limit))[: limit - 1])
                 known = {stored.id for stored in first}
                 batch = Batch([*first, *(one for one in batch.items if one.id not in known)], batch.last)
         items = []
@@ -369,7 +371,7 @@ async def _page(
     states = set(wanted.state)
     return await by_name.page(
         read,
-        (lambda item: item[1].name) if order == "name" else (lambda item: schedules.place_by_next(item[0])),
+        (lambda item: item[1].name) if order == "name" else (lambda item: schedule_pages.place_by_next(item[0])),
         lambda item: not states or item[1].state in states,
         filters=filters,
         cursor=cursor,

@@ -38,9 +38,10 @@ from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import explain as stories
 from mainspring.store.schedules import fires as ledger
 from mainspring.store.schedules import missed
-from mainspring.store.schedules import schedules as stored_schedules
 from mainspring.store.schedules.missed import Checked
-from mainspring.store.schedules.schedules import Filter, Stored
+from mainspring.store.schedules.schedules import Stored
+from mainspring.store.search import schedule_pages
+from mainspring.store.search.schedule_pages import Filter
 
 MAX_FIRES = 1000
 DAY_SECONDS = 0.1  # of counting the plan times of a day
@@ -199,7 +200,7 @@ async def check(
     found: list[Checked] = []
     read = 0
     while True:
-        batch = await stored_schedules.page(conn, reached, after=after, limit=min(AT_ONCE, limit - read))
+        batch = await schedule_pages.page(conn, reached, after=after, limit=min(AT_ONCE, limit - read))
         for number, stored in enumerate(batch.items, 1):
             if actor.reaches(stored.schedule.job):
                 found.append(await _check(conn, stored, back))

@@ -28,7 +28,7 @@ from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.store.followed import after, runs
 from mainspring.store.followed.follow import follow
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import Batch, is_far, readable
+from mainspring.store.postgres.rows import is_far, readable
 from mainspring.store.schedules import calendars, revoke
 from mainspring.store.schedules.plans import policies
 from mainspring.store.schedules.revoke import Recalled
@@ -68,7 +68,7 @@ class Stored(NamedTuple):
         return {**msgspec.to_builtins(_as_written(self.schedule)), "enabled": self.enabled}
 
 
-_STORED = """
+STORED = """
     select s.id, s.name, j.name as job, s.kind, s.expression, s.timezone, s.policies, s.enabled, s.version, s.since,
            s.next_plan_at, s.look_at, s.runs, s.problem, s.app, s.app_version, s.code, s.created_at, s.updated_at,
            coalesce(s.synced_at < app.synced_at, false) as is_orphan, mainspring.now() as now,
@@ -112,7 +112,7 @@ def _as_written(schedule: Schedule) -> Schedule:
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
     if lock:  # before the query: rows that it joins may change while it waits for the lock
         await conn.execute(_HOLD, name)
-    rows = await readable(conn, f"{_STORED} and s.name = $1", name)
+    rows = await readable(conn, f"{STORED} and s.name = $1", name)
     if not rows:
         raise ScheduleNotFound(
             f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
@@ -127,106 +127,29 @@ async def listing(conn: Connection, *, job: str | None = None, names: Sequence[s
     """All schedules by name, or those of a job, or those named. One that cannot be read is left out, with a warning."""
     rows = await readable(
         conn,
-        f"{_STORED} and ($1::text is null or j.name = $1) and ($2::text[] is null or s.name = any($2)) order by s.name",
+        f"{STORED} and ($1::text is null or j.name = $1) and ($2::text[] is null or s.name = any($2)) order by s.name",
         job,
         names,
     )
-    return _all_stored(rows)
+    return all_stored(rows)
 
 
 async def by_id(conn: Connection, ids: Sequence[int]) -> dict[int, Stored]:
     """Those of these schedules that exist and can be read."""
     found = {}
-    for row in await readable(conn, f"{_STORED} and s.id = any($1::integer[])", ids):
+    for row in await readable(conn, f"{STORED} and s.id = any($1::integer[])", ids):
         with suppress(ValidationError):  # a planner tells of it
             found[row["id"]] = _stored(row)
     return found
 
 
-def _all_stored(rows: Sequence[Any]) -> list[Stored]:
+def all_stored(rows: Sequence[Any]) -> list[Stored]:
     found = []
     for row in rows:
         try:
             found.append(_stored(row))
         except ValidationError as error:
             log.warning("schedule %s cannot be read: %s", row["name"], error.message)
-    return found
-
-
-_WANTED = """
-       and ($1::text[] is null or s.name like any ($1))
-       and ($2::text[] is null or j.name like any ($2)) and ($3::text[] is null or s.app = any ($3))
-       and ($4::text[] is null or s.kind = any ($4)) and ($5::boolean is null or s.enabled = $5)
-       and (not $6 or s.next_plan_at is null) and ($7::integer is null or s.id <= $7)
-"""
-_FILTERED = f"{_STORED} {_WANTED} and ($8::text is null or s.name > $8) order by s.name limit $9"
-# Along the index of `look_at`.
-_BY_NEXT = f"""
-    {_STORED} {_WANTED} and s.look_at is not null and s.next_plan_at is not null
-       and ($8::timestamptz is null or (s.look_at, s.id) > ($8, $9)) order by s.look_at, s.id limit $10
-"""
-_AMONG = f"{_STORED} {_WANTED} and s.id = any ($8::integer[]) and s.look_at is not null"
-# A plan time to decide, or replicas: else it has ended. One with a problem is shown as such, ended or not.
-_COUNT = f"""
-    select name, count(*) from (
-        select j.name from mainspring.schedule s join mainspring.job j on j.id = s.job_id
-         where s.namespace = 'default' {_WANTED}
-           and ($8::text[] is null or
-                case when not s.enabled then 'disabled' when s.problem is not null then 'problem'
-                     when s.next_plan_at is null and s.kind <> 'daemon' then 'ended' else 'enabled' end = any ($8))
-         limit $9
-    ) found group by name
-"""
-
-
-class Filter(NamedTuple):
-    """Which schedules; None: whatever they have."""
-
-    name: Sequence[str] | None = None  # patterns of LIKE
-    job: Sequence[str] | None = None
-    app: Sequence[str] | None = None
-    kind: Sequence[str] | None = None
-    enabled: bool | None = None
-    is_over: bool = False  # only those without a plan time to decide
-    highest_id: int | None = None
-
-
-async def page(conn: Connection, wanted: Filter, *, after: str | None, limit: int) -> Batch[Stored]:
-    """Schedules by name, those behind a name. One that cannot be read is left out, with a warning."""
-    rows = await readable(conn, _FILTERED, *wanted, after, limit)
-    return Batch(_all_stored(rows), rows[-1]["name"] if len(rows) == limit else None)
-
-
-ByNext = tuple[datetime, int]  # the position of a schedule in the order of plan times
-
-
-async def page_by_next(conn: Connection, wanted: Filter, *, after: ByNext | None, limit: int) -> Batch[Stored]:
-    """Schedules by the plan time that is to be decided next; those that have one."""
-    rows = await readable(conn, _BY_NEXT, *wanted, *(after or (None, None)), limit)
-    last = (rows[-1]["look_at"], rows[-1]["id"]) if len(rows) == limit else None
-    return Batch(_all_stored(rows), last)
-
-
-def place_by_next(stored: Stored) -> ByNext:
-    assert stored.look_at is not None  # the order has no others
-    return stored.look_at, stored.id
-
-
-async def among(conn: Connection, wanted: Filter, ids: Sequence[int]) -> list[Stored]:
-    """Those of these schedules that match and have a plan time to come, in the order of `ids`."""
-    found = {stored.id: stored for stored in _all_stored(await readable(conn, _AMONG, *wanted, ids))}
-    return [found[id] for id in ids if id in found]
-
-
-async def count(conn: Connection, wanted: Filter, states: Sequence[str], most: int) -> dict[str, int]:
-    """How many match, by job; `most` of them are counted."""
-    rows = await conn.fetch(_COUNT, *wanted, list(states) or None, most)
-    return {row["name"]: row["count"] for row in rows}
-
-
-async def highest_id(conn: Connection) -> int:
-    """The id of the newest schedule; 0 if there is none."""
-    found: int = await conn.fetchval("select coalesce(max(id), 0) from mainspring.schedule")
     return found
 
 

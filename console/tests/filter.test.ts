@@ -42,6 +42,13 @@ test("times are spans, clock times of the zone, or instants", () => {
   assert.deepEqual(params("due<2026-11-18"), { run_before: ["2026-11-18T00:00:00.000Z"] });
 });
 
+test("half a state is being typed, and another word is a fault", () => {
+  assert.deepEqual(parse("state:failed,lo job:x", NOW).params, { state: ["failed"], job: ["x"] });
+  assert.deepEqual(parse("state:failed,lo", NOW).faults, []);
+  assert.deepEqual(parse("state:faild", NOW), { params: {}, faults: ["“faild” is no state"], ids: [] });
+  assert.deepEqual(params("job:a,b"), { job: ["a", "b"] });
+});
+
 test("clock times are right on the day that clocks change", () => {
   assert.equal(instantOf("2026-10-25T12:00", NOW, "Europe/Berlin"), Date.parse("2026-10-25T11:00:00Z"));
   assert.equal(instantOf("2026-03-29T04:00", NOW, "Europe/Berlin"), Date.parse("2026-03-29T02:00:00Z"));

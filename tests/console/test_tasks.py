@@ -40,7 +40,6 @@ def test_a_failed_task_is_found_by_its_filter(up: Up, open_page: Open, check_axe
     page = open_page("tasks?filter=job:fails")
     row(page, id).get_by_text("failed").wait_for()
     on_every_screen(page, check_axe, "tasks")
-    page.strict.allow(r"422 .*state=fa( |$)")  # on a busy machine half a word is looked for before the rest is typed
     page.keyboard.press("/")
     page.keyboard.type(" state:fa")
     page.get_by_role("option", name="state:failed").wait_for()

@@ -2,6 +2,7 @@
 
 import type { Params } from "./router";
 import type { TaskSummary } from "./schema";
+import { TASK_STATES } from "./states";
 import { offsetAt, wall } from "./time";
 
 /** Words that take values, several with commas; the last part of an address such as args.shop is free. */
@@ -47,7 +48,12 @@ export function parse(text: string, at: number, zone = "UTC"): Parsed {
       else params[sign === "<" ? before : after] = [new Date(instant).toISOString()];
     } else if (!(TASK_FILTERS as readonly string[]).includes(name)) faults.push(`there is no filter “${name}”; there are ${TASK_FILTERS.join(", ")}, late, created, due, finished, args.NAME`);
     else if (sign === "<" || sign === ">") faults.push(`${name} has no order; write ${name}:${value}`);
-    else (params[name] ??= []).push(...value.split(",").filter(Boolean));
+    else
+      for (const one of value.split(",")) {
+        // Half a word is being typed; the API would refuse it.
+        if (name !== "state" || one in TASK_STATES) one && (params[name] ??= []).push(one);
+        else if (!Object.keys(TASK_STATES).some((state) => state.startsWith(one))) faults.push(`“${one}” is no state`);
+      }
   }
   if (Object.keys(args).length) params.args = [JSON.stringify(args)];
   return { params, faults, ids: (params.id ?? []).map(Number) };

@@ -201,6 +201,26 @@ async def test_requests_of_one_token_that_come_at_once_share_a_lookup(
     assert len(looked_up) == 2
 
 
+async def test_requests_of_one_token_share_a_failure_too(
+    api: Api, as_role: MakeCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookups = []
+
+    class Silent:
+        @asynccontextmanager
+        async def acquire(self) -> AsyncIterator[Connection]:
+            lookups.append(1)
+            await asyncio.sleep(0.05)
+            raise StoreUnavailable("PostgreSQL does not answer")
+            yield
+
+    viewer = await as_role(Role.VIEWER)
+    monkeypatch.setattr(api.guard, "_connections", Silent())
+    for answer in await asyncio.gather(*(viewer.get("/api/v1/session") for _ in range(10))):
+        assert_problem(answer, 503, "store_unavailable")
+    assert len(lookups) == 1
+
+
 async def test_a_lookup_that_is_given_up_leaves_the_others_theirs(
     as_role: MakeCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

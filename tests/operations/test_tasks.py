@@ -32,6 +32,7 @@ from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search.search import Count
 from mainspring.store.search.task_views import TaskSummary
+from mainspring.store.tasks import enqueue
 
 NARROW = Actor("token:ci", jobs=("report-*",))
 Operation = Callable[[Connection, Actor, int], Awaitable[Any]]
@@ -304,6 +305,22 @@ async def test_the_start_deadline_moves_with_the_time_of_a_task(conn: Connection
     await tasks.change(conn, ACTOR, id, now=True)
     view = await tasks.status(conn, ACTOR, id)
     assert view.expires_at == view.run_at + timedelta(hours=1)
+
+
+async def test_days_have_24_hours_where_a_session_has_a_time_zone(conn: Connection, make_task: MakeTask) -> None:
+    """As the caller's own connection has, and one behind a pooler."""
+    await conn.execute("set timezone = 'Europe/Paris'")
+    id = await make_task()
+    begin, later = datetime(2199, 3, 20, 9, tzinfo=UTC), datetime(2199, 4, 3, 9, tzinfo=UTC)  # clocks change between
+    half = timedelta(minutes=30)
+    await conn.execute("update mainspring.task set run_at = $2, expires_at = $3 where id = $1", id, begin, begin + half)
+    await tasks.change(conn, ACTOR, id, run_at=later)
+    assert (await tasks.status(conn, ACTOR, id)).expires_at == later + half
+    days = [timedelta(days=100 * number) for number in (1, 2, 3)]  # a change of clocks lies within one of them
+    for far in days:
+        made = await enqueue.submit(conn, enqueue.Submission("job", "{}", delay=far, expires=far))
+        row = await conn.fetchrow("select created_at, run_at, expires_at from mainspring.task where id = $1", made)
+        assert (row["run_at"] - row["created_at"], row["expires_at"] - row["run_at"]) == (far, far)
 
 
 @pytest.mark.parametrize(

@@ -162,9 +162,10 @@ class Api:
         call.query = query_of(call.scope)
         _check_namespace(call)
         if call.row.roles:
-            call.caller = await self.guard.caller(
-                call.scope, call.headers, call.origin, call.request_id, offline=call.row.offline
-            )
+            async with _in_time():
+                call.caller = await self.guard.caller(
+                    call.scope, call.headers, call.origin, call.request_id, offline=call.row.offline
+                )
             self._check_role(call)
             self._check_rate(call)
         if call.row.handler is not None:

@@ -246,6 +246,25 @@ async def test_events_of_an_hour_without_a_leader_are_told_once(
     assert len({event["task"] for event in message["alerts"][0]["events"]}) == 60
 
 
+async def test_events_that_were_noted_before_an_outage_are_told_after_it(
+    conn: Connection, database: Database, time: Time, evaluator: Evaluator
+) -> None:
+    await only_rule(conn, "failed", kind="failed")
+    await add_channel(conn, NOWHERE)
+    await evaluator.step()
+    await end_tasks(conn, "report")
+    await time.go(10)
+    await evaluator.step()
+    assert await told(conn) == [], "it waits for others of the same half minute"
+    await time.go(3600)
+    successor = Evaluator(database)
+    for _ in range(3):
+        await successor.step()
+        await time.go(10)
+    assert await told(conn) == [("job:report", "firing", 1)]
+    assert await states(conn) == {"job:report": "resolved"}
+
+
 async def test_a_leader_that_dies_before_its_commit_has_told_nothing(
     conn: Connection, time: Time, evaluator: Evaluator, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
+from tests.conftest import Eventually
 
 from mainspring.errors import QueueFull
 from mainspring.model.messages import Ending
@@ -145,6 +146,27 @@ async def test_a_count_waits_for_transactions_that_have_drawn_numbers(conn: Conn
             mark = await bounds.mark(conn)
             assert not await bounds.is_settled(conn, mark)
         assert await bounds.is_settled(conn, mark)
+
+
+async def test_a_count_waits_for_a_retry_that_brings_old_numbers_back(
+    conn: Connection, database: Database, eventually: Eventually
+) -> None:
+    ended = [await one(conn) for _ in range(2)]
+    for task in ended:
+        await held(conn, task)
+        await end(conn, task, TaskState.FAILED)
+    job = (await jobs.find(conn, "small")).id
+    mark = await bounds.mark(conn)
+    await bounds.count(conn, [job], mark, all_together=False)
+    blocked = "select count(*) > 0 from pg_locks where relation = 'mainspring.queue_bound'::regclass and not granted"
+    async with database.acquire() as retrying, database.acquire() as counting:
+        async with retrying.transaction():
+            for task in ended:
+                await tasks.run_again(retrying, task)
+            count = asyncio.create_task(bounds.count(counting, [job], mark, all_together=False))
+            await eventually(lambda: conn.fetchval(blocked))
+        await count
+    assert await conn.fetchval("select live from mainspring.queue_bound where job_id = $1", job) == 2
 
 
 async def test_a_large_queue_is_full_until_the_leader_counts_again(conn: Connection) -> None:

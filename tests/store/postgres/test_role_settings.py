@@ -22,6 +22,7 @@ HOSTILE = {
     "default_transaction_deferrable": "on",
     "enable_nestloop": "off",
     "enable_indexscan": "off",
+    "TimeZone": "Europe/Paris",
 }
 
 
@@ -42,7 +43,7 @@ async def test_connections_of_ours_override_the_settings_of_a_database(dsn: str,
     fresh = Database(dsn)
     engine = await fresh.connect()
     assert await shown(engine, *hardened) == ["0", "30s", "0", "0"]
-    assert await shown(engine, "default_transaction_isolation") == ["read committed"]
+    assert await shown(engine, "default_transaction_isolation", "TimeZone") == ["read committed", "UTC"]
     assert await shown(engine, "enable_nestloop", "enable_indexscan") == ["on", "on"]
     async with fresh.acquire() as pooled:
         assert await shown(pooled, *hardened) == ["0", "30s", "0", "0"]

@@ -13,9 +13,11 @@ import pytest
 from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, ledger, live, planned, set_clock
 
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap, plans, revoke, schedules, skips
 from mainspring.store.schedules.plans import Advance, Fire
+from mainspring.store.tasks import jobs
 
 
 @pytest.fixture
@@ -69,6 +71,19 @@ async def test_fires_with_and_without_what_most_lack_are_written_together(conn: 
     rows = await conn.fetch("select scope, run_at, args::text from mainspring.task order by scope")
     assert [tuple(row) for row in rows] == [("", at(20), "{}"), ("north", at(21), '{"day": 1}')]
     assert await ledger(conn, report) == [Entry(20, "", None), Entry(20, "north", None), Entry(30, "", "misfire")]
+
+
+async def test_plan_times_without_a_task_take_no_room_in_a_queue(conn: Connection) -> None:
+    await set_clock(conn, 10)
+    report = await create(conn, every=10, when_full="skip")
+    await jobs.register(conn, {"job": Definition(Python("job"), max_queued=2)})
+    await set_clock(conn, 15)
+    [due] = await plans.due(conn, OWNER, 10)
+    advance = plans.Advance(due.id, due.number, due.cursor, at(90), at(85), due.epoch)
+    fires = [plans.Fire(report, at(second), "", at(second), "coalesced") for second in (20, 30, 40, 50)]
+    fires += [plans.Fire(report, at(second), "", at(second), None) for second in (60, 70, 80)]
+    assert await plans.plan(conn, OWNER, [advance], fires) == {report}
+    assert [entry.reason for entry in await ledger(conn, report)] == ["coalesced"] * 4 + [None, None, "queue_full"]
 
 
 CHANGES = {

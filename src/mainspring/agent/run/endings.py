@@ -123,6 +123,7 @@ def give_back(ending: Ending) -> None:
     """The attempt did not begin: if its agent had to stop it, it runs again at no cost, whatever its delivery."""
     if ending.code in ("lost", "shutdown"):
         ending.snooze = 0.0
+    if ending.code in ("lost", "shutdown", "restarted"):
         ending.started_at = 0.0  # so that its start deadline holds
 
 

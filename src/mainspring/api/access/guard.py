@@ -68,7 +68,7 @@ class Guard:
         self._origins = origins
         self._authorize = authorize
         self._known: dict[bytes, tuple[float, Caller]] = {}  # with the time at which PostgreSQL was asked
-        self._lookups: dict[bytes, asyncio.Event] = {}  # under way
+        self._lookups: dict[bytes, asyncio.Future[StoreUnavailable | None]] = {}  # under way, and how they fail
         bounds = bounds or Bounds()
         self._rate = bounds.rate
         self._failures = Buckets(bounds.failures / 60, bounds.failures)
@@ -115,14 +115,16 @@ class Guard:
         return caller._replace(actor=actor)
 
     async def _found(self, key: bytes, find: Callable[[], Awaitable[Caller]]) -> tuple[float, Caller]:
-        """What `find` finds, and when. Requests with one secret that come at once share a lookup: a server that was
-        restarted gets all the streams of a token in one moment."""
+        """What `find` finds, and when. Requests with one secret that come at once share a lookup, and its failure: a
+        server that was restarted gets all the streams of a token in one moment."""
         came = monotonic()
         while (lookup := self._lookups.get(key)) is not None:
-            await lookup.wait()
+            if (failure := await asyncio.shield(lookup)) is not None:
+                raise failure.with_traceback(None)
             if (known := self._known.get(key)) is not None and came - known[0] < BELIEVED:
                 return known
-        lookup = self._lookups[key] = asyncio.Event()
+        lookup = self._lookups[key] = asyncio.get_running_loop().create_future()
+        failure = None  # also of a lookup that is given up: then another request makes its own
         try:
             found = (monotonic(), await find())
             if len(self._known) >= MOST_REMEMBERED:
@@ -132,9 +134,12 @@ class Guard:
         except Unauthorized:
             self._known.pop(key, None)
             raise
+        except StoreUnavailable as error:
+            failure = error
+            raise
         finally:
             del self._lookups[key]
-            lookup.set()
+            lookup.set_result(failure)
 
     async def _find_or_believe(
         self, key: bytes, find: Callable[[], Awaitable[Caller]], known: tuple[float, Caller]

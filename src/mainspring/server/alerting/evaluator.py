@@ -156,8 +156,11 @@ class Evaluator:
         async with conn.transaction():
             if not await rules.lock(conn, rule, at):
                 return False
-            await alerts.observe(conn, rule, KINDS[rule.kind].is_event, at, one.findings)
+            is_event = KINDS[rule.kind].is_event
+            await alerts.observe(conn, rule, is_event, at, one.findings)
             told = await teller.tell(conn, rule, at)
+            if is_event:
+                await alerts.close(conn, rule, at)
             await rules.evaluated(conn, [(rule, one.until)], at)
         return told
 

@@ -63,7 +63,14 @@ class Arming:
 
     async def resolve_unanswered(self, dedicated: DedicatedConnection) -> None:
         """A claim whose answer was lost may have committed, or may do so yet: arm what it took."""
-        await self._arm_unknown(dedicated, lambda conn: claims.unanswered(conn, self._gateway.known()))
+
+        async def look(conn: Connection) -> claims.Claim:
+            claim = await claims.unanswered(conn, self._gateway.known())
+            if claim.tasks:
+                await self._catalogue.refresh()  # a job may have been held while PostgreSQL did not answer
+            return claim
+
+        await self._arm_unknown(dedicated, look)
 
     async def arm_claimed(self, dedicated: DedicatedConnection) -> int:
         """Arm the claims that other servers have made for sessions here, and mark them as sent.

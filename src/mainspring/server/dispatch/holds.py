@@ -93,9 +93,8 @@ class HoldsLoop:
         async with self._slow_dedicated as conn:
             if any(hold.skips and hold.is_in_force for hold in every):
                 moved += await self._take_back(conn)
-            if any(hold.skips and not hold.is_in_force for hold in every):
-                await holds.undecide(conn)
             if any(not hold.is_in_force for hold in every):
+                await holds.undecide(conn)  # first: what is settled is forgotten
                 moved += await holds.settle(conn)
         if moved:
             self._catalogue.wake.set()

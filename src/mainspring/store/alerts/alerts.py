@@ -115,12 +115,16 @@ async def observe(conn: Connection, rule: StoredRule, is_event: bool, at: dateti
             is_event,
             GAP,
         )
-    if is_event:
-        await conn.execute(_CLOSE, rule.name, at, CLOSED_AFTER)
-    else:
+    if not is_event:
         await conn.execute(_FIRE, rule.name, at, timedelta(seconds=rule.hold))
         await conn.execute(_DROP, rule.name, at)
         await conn.execute(_RESOLVE, rule.name, at)
+
+
+async def close(conn: Connection, rule: StoredRule, at: datetime) -> None:
+    """Resolve the events of a rule that are over, once they were sent: a leader that comes back after an outage finds
+    some that are both old and not sent yet."""
+    await conn.execute(_CLOSE, rule.name, at, CLOSED_AFTER)
 
 
 def _text(text: str) -> str:

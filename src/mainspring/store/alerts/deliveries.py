@@ -128,10 +128,11 @@ async def failed(conn: Connection, id: UUID, attempt: int, error: str, wait: flo
 
 
 async def next_try(conn: Connection) -> float | None:
-    """Seconds until the next try of a message that waits; None: none waits."""
+    """Seconds until the next try of a message; None: none has a time. What is due and was not claimed waits for
+    something else: its channel is disabled, or an earlier message of its rule comes first."""
     found: float | None = await conn.fetchval("""
         select extract(epoch from min(next_try_at) - mainspring.now())::float8
-          from mainspring.alert_delivery where state = 'pending'
+          from mainspring.alert_delivery where state = 'pending' and next_try_at > mainspring.now()
     """)
     return found
 

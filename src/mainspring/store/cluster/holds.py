@@ -209,8 +209,9 @@ async def planned_ahead(conn: Connection, limit: int) -> list[int]:
     return [row["id"] for row in await conn.fetch(_PLANNED_AHEAD, limit)]
 
 
-# Plan times are decided some seconds ahead. Those after the release were not to be skipped: they are undecided again.
-# The lock on the schedules waits for planners that have not seen the release.
+# Plan times are decided some seconds ahead. Those after the release were not to be skipped: they are undecided again,
+# unless another hold skips them, or they were decided since (later than a planner that had not seen the release could).
+# The lock on the schedules waits for such planners.
 _UNDECIDE = """
     with held as materialized (
         select s.id from mainspring.hold h join mainspring.schedule s on s.job_id = h.job_id or h.job_id is null
@@ -221,6 +222,11 @@ _UNDECIDE = """
         delete from mainspring.fire f using held, mainspring.hold h
          where f.schedule_id = held.id and f.plan_time > h.released_at and f.reason = 'paused' and f.origin = 'plan'
            and f.task_id is null and h.skips and h.released_at is not null
+           and f.decided_at < h.released_at + interval '30 seconds'
+           and not exists (
+               select from mainspring.hold other join mainspring.schedule s on s.id = held.id
+                where other.skips and other.released_at is null
+                  and (other.job_id is null or other.job_id = s.job_id))
            and (h.job_id is null or h.job_id = (select s.job_id from mainspring.schedule s where s.id = held.id))
         returning f.schedule_id, f.plan_time
     ), rewound as (

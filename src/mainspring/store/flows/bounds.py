@@ -73,8 +73,14 @@ async def bounded(conn: Connection) -> tuple[list[int], bool]:
 
 
 async def count(conn: Connection, jobs: list[int], mark: Mark, *, all_together: bool) -> None:
-    """Count the live tasks up to a mark that is settled."""
-    await conn.execute(_COUNT, jobs, mark.created, all_together)
+    """Count the live tasks up to a mark that is settled.
+
+    Tasks of before the mark come back by a retry, which deletes the counts (store/tasks/tasks.py). The lock waits for
+    one that has not committed, so that the count sees its tasks; readers are not blocked.
+    """
+    async with conn.transaction():
+        await conn.execute("lock table mainspring.queue_bound in exclusive mode")
+        await conn.execute(_COUNT, jobs, mark.created, all_together)
 
 
 # Tasks that were there before their job got a bound, or lost it. The walk is one index scan over all live tasks, part

@@ -82,6 +82,7 @@ _SESSION = {
     "idle_session_timeout": "0",
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
+    "TimeZone": "UTC",  # a day has 24 hours: deadlines and delays follow no change of clocks
 }
 
 

@@ -183,7 +183,8 @@ _PLAN = f"""
           from (select held.*, f.schedule_id, f.plan_time, coalesce(f.scope, '') as scope,
                        coalesce(f.run_at, f.plan_time) as run_at, coalesce(f.args, '{{}}') as args,
                        f.reason as decision,
-                       row_number() over (partition by held.job_id order by f.number) as of_its_job
+                       -- of those that get a task, if there is room
+                       row_number() over (partition by held.job_id, f.reason is null order by f.number) as of_its_job
                   from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
                        with ordinality as f(schedule_id, plan_time, scope, run_at, reason, args, number)
                   join held on held.id = f.schedule_id) f

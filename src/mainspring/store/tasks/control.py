@@ -132,7 +132,9 @@ def _change(which: str, lock: str = "") -> str:
         ), moved as (
             update mainspring.task t
                set priority = coalesce($2::smallint, t.priority), run_at = was.run_at,
-                   expires_at = t.expires_at + (was.run_at - t.run_at),     -- so long after its time as before
+                   -- So long after its time as before. In seconds: days would follow a change of clocks.
+                   expires_at = t.expires_at
+                              + make_interval(secs => extract(epoch from was.run_at - t.run_at)::float8),
                    pool = case when was.returns then t.gate else t.pool end,
                    job_slot = case when not was.returns then t.job_slot end,
                    key_slot = case when not was.returns then t.key_slot end

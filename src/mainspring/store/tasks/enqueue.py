@@ -156,11 +156,18 @@ _FUNCTIONS: dict[type[Request], str] = {
 def _call(kind: type[Request], style: str) -> str:
     """SQL with a parameter for each field, which has the name of the function's own."""
     types = {**_TYPES, "args": "jsonb[]" if kind is BulkSubmission else "jsonb"}
+    values = {
+        name: style.format(number=number, type=types.get(name, "text")) for number, name in enumerate(kind._fields, 1)
+    }
     given = ", ".join(
-        f"{name} => " + style.format(number=number, type=types.get(name, "text"))
-        for number, name in enumerate(kind._fields, 1)
+        f"{name} => {_in_seconds(value) if name in _INTERVALS else value}" for name, value in values.items()
     )
     return f"select mainspring.{_FUNCTIONS[kind]}({given})"
+
+
+def _in_seconds(interval: str) -> str:
+    """Days of a timedelta have 24 hours, in the time zone of the caller's session too."""
+    return f"pg_catalog.make_interval(secs => extract(epoch from {interval})::float8)"
 
 
 _PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"

@@ -9,6 +9,7 @@ import pytest
 
 from mainspring import errors
 from mainspring.cli.errors import explain, report
+from mainspring.cli.main import cli
 
 EXPECTED = {
     "MainspringError": 1,
@@ -87,6 +88,21 @@ def test_a_usage_error_is_one_line_that_points_to_the_help() -> None:
     context = click.Context(click.Command("list"), info_name="mainspring")
     problem = explain(click.UsageError("No such\n   option.", context))
     assert problem == (2, "usage", "No such option; see `mainspring --help`", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (["task", "status", "5"], "show"),
+        (["task", "submit", "disk", "--at", "09:00"], "--run-at"),
+        (["job", "rm", "disk"], "delete"),
+        (["task", "shwo", "5"], "show"),
+    ],
+)
+def test_a_word_that_people_type_leads_to_the_one_that_they_mean(said: list[str], meant: str) -> None:
+    with pytest.raises(click.UsageError) as wrong:
+        cli.main(said, standalone_mode=False)
+    assert f"did you mean {meant}?" in explain(wrong.value).message
 
 
 def test_a_bug_is_told_in_one_line_with_the_way_to_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,5 +183,4 @@ async def test_the_page_about_it_says_what_is(dsn: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("MAINSPRING_DSN", dsn)
     names: dict[str, Any] = {"__name__": "shop"}
     exec(compile(code, str(page), "exec"), names)
-    async with names["app"].running():
-        await names["main"]()
+    await names["main"]()

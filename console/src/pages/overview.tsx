@@ -71,7 +71,7 @@ export default function Overview() {
               <State of={check.status} /> {check.message}
               {check.since && (
                 <span class="since">
-                  {" "}
+                  {" · "}
                   since <Instant at={check.since} />
                 </span>
               )}

@@ -100,6 +100,26 @@ def _usage(error: click.ClickException) -> str:
     return f"{message}{see} `{context.command_path} --help`"
 
 
+# What people type → what they mean, where there is such a command or option: the nearest by its letters may do harm.
+_SAID = {
+    "status": "show", "get": "show", "info": "show", "describe": "show", "ls": "list", "add": "create", "new": "create",
+    "rm": "delete", "remove": "delete", "stop": "cancel", "kill": "cancel", "run": "submit", "log": "logs",
+    "output": "logs", "--at": "--run-at", "--time": "--run-at", "--in": "--delay", "--after": "--delay",
+}  # fmt: skip
+
+
+def _meant(error: click.ClickException) -> list[str]:
+    """The commands or options that may be meant."""
+    context: click.Context | None = getattr(error, "ctx", None)
+    said = getattr(error, "command_name", None) or getattr(error, "option_name", None)
+    if context is not None and (meant := _SAID.get(str(said))) is not None:
+        command = context.command
+        known = {option for parameter in command.params for option in parameter.opts}
+        if meant in (command.commands if isinstance(command, click.Group) else known):
+            return [meant]
+    return list(getattr(error, "possibilities", None) or ())
+
+
 def _words(error: click.ClickException) -> str:
     """The message of click in the words of our errors."""
     message = " ".join(error.message.split()).rstrip(".")
@@ -110,7 +130,7 @@ def _words(error: click.ClickException) -> str:
             return f"{name} is missing"
         case click.BadParameter() if name is not None:
             return f"{name}: {message}"
-    close = getattr(error, "possibilities", None)
+    close = _meant(error)
     return f"{message}, did you mean {' or '.join(close)}?" if close else message
 
 

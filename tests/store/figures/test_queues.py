@@ -156,6 +156,19 @@ async def test_the_first_count_of_a_minute_is_kept_for_the_busiest_jobs(
     ]
 
 
+async def test_every_minute_has_its_count(conn: Connection) -> None:
+    now = await conn.fetchval("select mainspring.now()")
+    for minutes in (3, 2, 1):
+        await queues.write(conn, Count([], False), 0.0)
+        await conn.execute(
+            """update mainspring.queue_minute set counted_at = $1, minute = date_trunc('minute', $1::timestamptz, 'UTC')
+                where minute >= date_trunc('minute', $2::timestamptz, 'UTC')""",
+            now - timedelta(minutes=minutes),
+            now,
+        )
+    assert await conn.fetchval("select count(*) from mainspring.queue_minute") == 3
+
+
 async def test_few_live_tasks_are_counted_now_and_many_by_the_leader(
     conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

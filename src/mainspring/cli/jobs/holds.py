@@ -97,6 +97,6 @@ def _confirm_release(done: HoldChange, what: str) -> None:
         return
     until = done.hold.spread_until
     is_spread = until is not None and done.hold.released_at is not None and until > done.hold.released_at
-    start = f"which start until {cell(until)}" if is_spread else "which start now"
+    start = f"which start one after another, by {cell(until)} at the latest" if is_spread else "which start now"
     waits = f"; waiting: {done.waiting:,}, {start}" if done.waiting else ""
     confirm(done, f"{what} is released{waits}")

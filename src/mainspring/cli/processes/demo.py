@@ -268,6 +268,8 @@ def _tell(report: Report, overrides: dict[str, str]) -> None:
 What next:
   {program} task list{where}
       what just ran; task show and task logs tell more
+  {program} up{where}
+      the same in the console
   {program} schedule preview daily at 09:00 --tz Europe/Paris
       when an expression fires, in words and times
   {program} up

@@ -196,7 +196,8 @@ _UNDELIVERED = """
       from mainspring.alert_delivery
      where (state = 'pending' and created_at < mainspring.now() - $1::interval)
         or (state = 'given_up' and created_at > mainspring.now() - $2::interval
-            and ended_at > mainspring.now() - interval '1 hour')
+            and ended_at > mainspring.now() - interval '1 hour'
+            and exists (select from mainspring.channel c where c.name = channel))      -- else it was deleted on purpose
     having count(*) > 0
 """
 

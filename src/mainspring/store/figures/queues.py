@@ -134,11 +134,11 @@ _KEEP_MINUTE = f"""
     )
     insert into mainspring.queue_minute
         (minute, job_id, counted_at, created, waiting, due, limited, active, oldest, is_estimated)
-    select date_trunc('minute', counted_at, 'UTC'), job_id, counted_at, created, coalesce(waiting, 0), coalesce(due, 0),
-           coalesce(limited, 0), coalesce(active, 0), oldest, is_estimated
-      from mainspring.queue_count cross join kept
+    select date_trunc('minute', c.counted_at, 'UTC'), job_id, c.counted_at, c.created, coalesce(waiting, 0),
+           coalesce(due, 0), coalesce(limited, 0), coalesce(active, 0), oldest, c.is_estimated
+      from mainspring.queue_count c cross join kept
      where not exists (select from mainspring.queue_minute m
-                        where m.job_id = {ALL_JOBS} and m.minute = date_trunc('minute', counted_at, 'UTC'))
+                        where m.job_id = {ALL_JOBS} and m.minute = date_trunc('minute', c.counted_at, 'UTC'))
     on conflict (job_id, minute) do nothing
 """
 

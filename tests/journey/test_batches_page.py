@@ -38,8 +38,8 @@ def test_the_commands_run_as_written(tmp_path: Path, server_directory: Path) -> 
     environment["MAINSPRING_DATA_DIRECTORY"] = str(server_directory)
     said = run(UP, *PAGE.of("bash"), STOP, directory=tmp_path, environment=environment, timeout=90.0)
     assert "state\tsucceeded" in said
-    assert "complete\treport" in said
-    assert said.count("\tgreet\tsucceeded") == 2
+    assert "complete\tall-welcome" in said
+    assert said.count("\twelcome\tsucceeded") == 2
 
 
 async def test_the_sql_runs_as_written(conn: Connection) -> None:

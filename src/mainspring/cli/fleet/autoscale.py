@@ -13,7 +13,7 @@ import click
 from mainspring import operations
 from mainspring.cli.base import Client, operation
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import age, cell, fields, note, print_if_json
+from mainspring.cli.render import age, cell, counted, fields, note, print_if_json
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
@@ -56,18 +56,23 @@ async def autoscale(
 
 
 def _tell(found: Autoscale) -> None:
-    peak = f", {found.planned_peak:g} at once at {cell(found.planned_peak_at)}" if found.planned_peak_at else ""
+    at_once = "less than one" if found.planned_peak < 0.95 else f"{found.planned_peak:.3g}"
+    peak = f", {at_once} at once at {cell(found.planned_peak_at)}" if found.planned_peak_at else ""
+    duration = "not known" if found.mean_duration is None else f"{found.mean_duration:.3g} s on average"
+    if found.mean_duration is not None and found.mean_duration < 0.001:
+        duration = "less than a millisecond on average"
     fields(
         {
-            "wanted": f"{found.wanted_agents} agents, {found.wanted_slots} slots",
+            "wanted": f"{counted(found.wanted_agents, 'agent')}, {counted(found.wanted_slots, 'slot')}",
             "why": found.why,
-            "there are": f"{found.agents} agents; {found.slots_busy} slots busy, {found.slots_free} free",
+            "there are": f"{counted(found.agents, 'agent')}; "
+            f"{counted(found.slots_busy, 'slot')} busy, {found.slots_free} free",
             "due": f"{found.due}, the oldest for {age(found.oldest_age)}"
             if found.oldest_age is not None
             else found.due,
             "arrive": f"{found.arrival_rate:.3g} a second",
             "end": f"{found.finish_rate:.3g} a second",
-            "duration": "not known" if found.mean_duration is None else f"{found.mean_duration:.3g} s on average",
+            "duration": duration,
             "planned": f"{found.planned_starts}{peak}",
         }
     )

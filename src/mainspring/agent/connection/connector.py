@@ -88,8 +88,9 @@ class Connector:
         except InvalidStatus as error:
             status = error.response.status_code
             if status in (401, 403):
+                why = "it is unknown, revoked, or of another role than agent"
                 advice = "make one with `mainspring token create NAME` on the server's side"
-                raise self._refused(f"{url} refuses the token; {advice}") from None
+                raise self._refused(f"{url} refuses the token: {why}; {advice}") from None
             if status == 503:
                 self.url = url
                 raise ChannelBusy(f"{url} takes no connection now") from None

@@ -161,6 +161,15 @@ async def test_a_job_in_use_is_not_deleted(conn: Connection) -> None:
         await jobs.show(conn, ACTOR, "hello")
 
 
+async def test_a_list_has_the_number_of_agents_that_can_run_each_job(conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "anywhere", echo())
+    await jobs.put(conn, ACTOR, "in the east", echo(requires={"zone": "eu"}))
+    for session, name in enumerate(("eve", "ann"), 7):
+        await add_agent(conn, name, session)
+    listed = await jobs.listing(conn, ACTOR)
+    assert {view.name: view.able for view in listed.items} == {"anywhere": 2, "in the east": 0}
+
+
 async def test_agents_that_can_run_a_job_are_named_or_why_there_are_none(conn: Connection) -> None:
     async def able(definition: Definition) -> tuple[list[str], str | None]:
         await jobs.put(conn, ACTOR, "hello", definition)

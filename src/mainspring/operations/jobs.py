@@ -50,9 +50,10 @@ class JobView(msgspec.Struct, frozen=True):
     version: int
     definition: Definition
     live: int | None = None  # tasks that have not ended; None where they were not counted
-    agents: AbleAgents | None = None  # None in lists
+    agents: AbleAgents | None = None  # None in lists, which have their number
     held: HoldView | None = None  # set also after a release, while what waited is let go
     last_ended: LastEnded | None = None  # None: nothing has ended within the time that figures are kept, 90 days
+    able: int | None = None  # agents that can run it, now or once others have ended; None after a change
 
 
 class JobChange(msgspec.Struct, frozen=True):
@@ -80,10 +81,14 @@ async def listing(
     live = await jobs.live_counts(conn)
     held = (await holds.load(conn)).jobs
     last = await last_ended(conn, [job.id for job in found.items])
+    agents = await registry.loaded(conn)
+    able = dict[int, int]()  # by pool: its jobs require the same
     slices, shown = Slices(), list[JobView]()
     for job in found.items:
+        if job.pool not in able:
+            able[job.pool] = len(able_names(requirements_of(job.definition), agents))
         count = None if live is None else live[job.id]
-        shown.append(_view(job, live=count, held=held.get(job.id), last=last.get(job.id)))
+        shown.append(_view(job, live=count, held=held.get(job.id), last=last.get(job.id), able=able[job.pool]))
         await slices.rest()  # masking a definition takes up to a tenth of a millisecond
     return Page(shown, found.next)
 
@@ -109,7 +114,7 @@ async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = Fals
     held = await holds.of_job(conn, job.id)
     last = (await last_ended(conn, [job.id])).get(job.id)
     count = None if live is None else live[job.id]
-    return _view(job, live=count, agents=able, held=held, last=last, reveal=reveal)
+    return _view(job, live=count, agents=able, held=held, last=last, able=len(able.names), reveal=reveal)
 
 
 async def put(
@@ -194,9 +199,10 @@ def _view(
     agents: AbleAgents | None = None,
     held: Hold | None = None,
     last: LastEnded | None = None,
+    able: int | None = None,
     reveal: bool = False,
 ) -> JobView:
     """The one place where jobs become visible."""
     definition = job.definition if reveal else masked(job.definition)
     hold = None if held is None else hold_view(held, job.name)
-    return JobView(job.name, job.namespace, job.version, definition, live, agents, hold, last)
+    return JobView(job.name, job.namespace, job.version, definition, live, agents, hold, last, able)

@@ -229,10 +229,10 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_w
     story: Story, conn: Connection
 ) -> None:
     tasks = await story.app["work"].enqueue_many([(2.0,)] * 5)
-    frozen = await story.worker(lease=1.0)
+    frozen = await story.worker(lease=3.0)
     await until_running(conn, len(tasks))
     frozen.signal(signal.SIGSTOP)
-    other = await story.worker(lease=1.0)
+    other = await story.worker(lease=3.0)
     await story.until_all_ended(conn)
     before = await history(conn)
     frozen.signal(signal.SIGCONT)
@@ -245,7 +245,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_w
 
 async def test_a_worker_that_was_frozen_alone_takes_its_tasks_up_again(story: Story, conn: Connection) -> None:
     tasks = await story.app["work"].enqueue_many([(2.0,)] * 5)
-    frozen = await story.worker(lease=1.0)
+    frozen = await story.worker(lease=3.0)
     await until_running(conn, len(tasks))
     frozen.signal(signal.SIGSTOP)
     await until_living(conn, 0)

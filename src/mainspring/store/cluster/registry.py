@@ -55,15 +55,24 @@ async def drained(conn: Connection) -> frozenset[str]:
     return frozenset(row["name"] for row in await conn.fetch("select name from mainspring.draining"))
 
 
+# The tasks in all claims, some of which have ended: as many rows as attempts are under way, or few more. They are
+# joined with mainspring.task by their number alone: if PostgreSQL joined by the session first, each task would meet
+# every claim of its session.
+CLAIMED = """
+    claimed as materialized (
+        select c.session, task.id from mainspring.claim c cross join lateral unnest(c.tasks) as task(id)
+    )
+"""
+IS_CLAIMED = "t.id = claimed.id and t.session = any (array[claimed.session])"
+
 # A task that was returned and claimed again may be in two claims.
 _HELD = f"""
+    with {CLAIMED}
     select t.session, j.definition->'placement'->'needs' as needs,
            count(distinct t.id) as held,
            count(distinct t.id) filter (where t.state = {RUNNING:d} or t.run_at <= mainspring.now()) as due,
            count(distinct t.id) filter (where t.state = {RUNNING:d}) as running
-      from mainspring.claim c
-     cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.{IS_ACTIVE}
+      from claimed join mainspring.task t on {IS_CLAIMED} and t.{IS_ACTIVE}
       left join mainspring.job j on j.id = t.job_id
      group by t.session, j.id
 """
@@ -90,12 +99,12 @@ async def loaded(conn: Connection) -> list[Known]:
 
 
 _ARMED = f"""
+    with {CLAIMED}
     select distinct t.id, coalesce(j.name, '(deleted)') as job, t.run_at, t.state,
            case when t.state = {RUNNING:d} then t.started_at end as started_at
       from mainspring.agent a
-      join mainspring.claim c on c.session = a.session
-     cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.{IS_ACTIVE}
+      join claimed on claimed.session = a.session
+      join mainspring.task t on {IS_CLAIMED} and t.{IS_ACTIVE}
       left join mainspring.job j on j.id = t.job_id
      where a.name = $1 and a.ended_at is null
      order by t.run_at, t.id limit $2
@@ -112,12 +121,11 @@ async def armed(conn: Connection, name: str, limit: int) -> list[Any]:
 # Of each agent the soonest that are armed, and how many it has and runs; the nearest of every agent come before the
 # second of any. Jobs outside `$2` are counted, and come last: the caller leaves them out.
 _ALL_ARMED = f"""
-    with held as (
+    with {CLAIMED}, held as (
         select distinct a.name, t.id, t.job_id, t.run_at, t.state
           from mainspring.agent a
-          join mainspring.claim c on c.session = a.session
-         cross join lateral unnest(c.tasks) as claimed(id)
-          join mainspring.task t on t.id = any (array[claimed.id]) and t.session = c.session and t.{IS_ACTIVE}
+          join claimed on claimed.session = a.session
+          join mainspring.task t on {IS_CLAIMED} and t.{IS_ACTIVE}
          where a.ended_at is null
     ), placed as (
         select name, id, job_id, run_at, state,

@@ -17,6 +17,7 @@ from mainspring.model.figures.buckets import LATENESS
 from mainspring.model.schedules.skips import Skip
 from mainspring.model.tasks.states import ASSIGNED, PENDING, RUNNING
 from mainspring.store.cluster.holds import any_hold_of
+from mainspring.store.cluster.registry import CLAIMED, IS_CLAIMED
 from mainspring.store.figures.queues import BUSIEST
 from mainspring.store.figures.rollups import ALL_JOBS, NO_WRITER
 from mainspring.store.postgres.database import Connection
@@ -127,10 +128,9 @@ async def earlier(conn: Connection, at: datetime, jobs: Sequence[int]) -> dict[i
 
 # By the claims of the agents there are: as many rows as attempts are under way.
 _AGES = f"""
+    with {CLAIMED}
     select t.job_id, avg(extract(epoch from $2::timestamptz - t.started_at))::float8
-      from mainspring.claim c
-     cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = {RUNNING:d}
+      from claimed join mainspring.task t on {IS_CLAIMED} and t.state = {RUNNING:d}
      where t.job_id = any($1::integer[]) and t.started_at is not null
      group by t.job_id
 """

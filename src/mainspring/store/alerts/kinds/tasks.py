@@ -18,6 +18,7 @@ from mainspring.model.figures.buckets import LATENESS
 from mainspring.model.tasks.pools import IS_NOT_DAEMON
 from mainspring.model.tasks.states import TaskState, among
 from mainspring.model.words.headlines import headline
+from mainspring.store.cluster.registry import CLAIMED, IS_CLAIMED
 from mainspring.store.figures import streaks
 from mainspring.store.postgres.connection import Connection
 
@@ -166,11 +167,10 @@ async def late(conn: Connection, look: Look[Late]) -> Found:
 # ── too long ────────────────────────────────────────────────────────────────────────────────────
 
 _LONG = f"""
+    with {CLAIMED}
     select j.name, count(distinct t.id) as tasks, min(t.started_at) as since,
            (array_agg(distinct t.id))[1:{EVENTS}] as ids
-      from mainspring.claim c
-     cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session
+      from claimed join mainspring.task t on {IS_CLAIMED}
       join mainspring.job j on j.id = t.job_id
      where t.state = {TaskState.RUNNING:d} and t.{IS_NOT_DAEMON} and t.paused_at is null
        and t.started_at < $1::timestamptz - $3::interval - coalesce(t.paused_for, '0')

@@ -95,6 +95,7 @@ function Server({ server }: { server: ServerView }) {
             </>
           )}
         </Fact>
+        <Fact name="Claim">{server.claim_seconds !== null && <Span seconds={server.claim_seconds} />}</Fact>
         <Fact name="Since start">{`${count(server.planned)} planned, ${count(server.dispatched)} dispatched, ${count(server.recorded)} recorded`}</Fact>
         <Fact name="Up for">
           <Span seconds={server.uptime} />

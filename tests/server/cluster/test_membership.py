@@ -64,9 +64,11 @@ async def test_a_heartbeat_tells_what_the_server_has_done(make: Make, conn: Conn
     await membership.join()
     server_lease.tally.scan(7, 100.0, 100.25)
     server_lease.tally.planned, server_lease.tally.dispatched, server_lease.tally.recorded = 5, 4, 2
+    server_lease.tally.claim_seconds = 0.125
     await membership.beat()
     told = await row(conn, server_lease.id, "agents", "scanned", "planned", "dispatched", "recorded", "scan_seconds")
     assert told == (3, 7, 5, 4, 2, 0.25)
+    assert await row(conn, server_lease.id, "claim_seconds") == (0.125,)
     assert await conn.fetchval("select scanned_at < now() from mainspring.server where id = $1", server_lease.id)
 
 

@@ -41,6 +41,7 @@ async def test_a_server_is_shown_with_what_it_owns_and_has_done(conn: Connection
         "dispatched": 3,
         "recorded": 4,
         "scan_seconds": 0.5,
+        "claim_seconds": 0.25,
         "agents": 2,
     }
     alpha = await add_server(conn, "alpha", host="a.example", url="ws://a.example:7070", **figures)
@@ -53,6 +54,7 @@ async def test_a_server_is_shown_with_what_it_owns_and_has_done(conn: Connection
     assert (view.id, view.name, view.status, view.host) == (alpha, "alpha", "active", "a.example")
     assert (view.segments, view.agents, view.leadership) == ([1, 2, 3], 2, None)
     assert (view.scanned, view.planned, view.dispatched, view.recorded, view.scan_seconds) == (1, 2, 3, 4, 0.5)
+    assert view.claim_seconds == 0.25
     assert 2 <= view.heartbeat_age < 4
     assert view.scan_age is not None
     assert 5 <= view.scan_age < 7

@@ -110,6 +110,7 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
         "agents": ", ".join(agent.name for agent in found.agents) or "none",
         **pick(view, "scanned", "planned", "dispatched", "recorded"),
         "last scan": _last_scan(view),
+        "last claim": _last_claim(view),
         "heartbeat": f"{age(view.heartbeat_age)} ago",
         "lease until": view.lease_until,
         "started": view.started_at,
@@ -134,6 +135,10 @@ def _last_scan(view: ServerView) -> str:
         return ""
     took = "" if view.scan_seconds is None else f", in {view.scan_seconds * 1000:.1f} ms"
     return f"{age(view.scan_age)} ago{took}"
+
+
+def _last_claim(view: ServerView) -> str:
+    return "" if view.claim_seconds is None else f"in {view.claim_seconds * 1000:.1f} ms"
 
 
 def short(id: Any) -> str:

@@ -24,6 +24,7 @@ class Tally:
     recorded: int = 0  # endings written
     scanned_at: float | None = None  # the last step of its planner, in boot time
     scan_seconds: float = 0.0
+    claim_seconds: float | None = None  # of the last claim that found tasks
     blockages: Blockages = field(default_factory=Blockages)  # of its event loop
 
     def scan(self, schedules: int, began: float, ended: float) -> None:

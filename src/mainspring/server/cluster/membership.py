@@ -122,6 +122,7 @@ class Membership:
             tally.scan_seconds,
             tally.blockages.times,
             tally.blockages.seconds,
+            tally.claim_seconds,
         )
 
     async def drain(self) -> None:

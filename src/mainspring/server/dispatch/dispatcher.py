@@ -336,7 +336,10 @@ class Dispatcher:
             except StoreUnavailable:
                 self.tally.claims["failed"] += 1
                 raise
-            self.tally.claimed(claim.size, boottime() - began)
+            took = boottime() - began
+            self.tally.claimed(claim.size, took)
+            if claim.size:
+                self._server_lease.tally.claim_seconds = took
             if ranked:
                 self._aging.rank(claim)
             await self._arming.arm(claim, self._dedicated)

@@ -60,6 +60,7 @@ class ServerView(msgspec.Struct, frozen=True):
     scanned_at: datetime | None
     scan_age: float | None
     scan_seconds: float | None
+    claim_seconds: float | None  # of its last claim that found tasks
     started_at: datetime
     heartbeat_at: datetime
     heartbeat_age: float
@@ -72,7 +73,7 @@ _SERVERS = f"""
     select s.id, s.name, {STATUS} as status, s.version, s.host, s.url, s.api_url, s.app, s.incarnation,
            array(select g.id from mainspring.segment g where g.owner = s.id order by g.id) as segments,
            case when {STATUS} in ('active', 'draining') then s.agents else 0 end as agents,  -- else they have left it
-           s.scanned, s.planned, s.dispatched, s.recorded, s.scanned_at, s.scan_seconds,
+           s.scanned, s.planned, s.dispatched, s.recorded, s.scanned_at, s.scan_seconds, s.claim_seconds,
            extract(epoch from (select mainspring.now()) - s.scanned_at)::float8 as scan_age,
            s.started_at, s.heartbeat_at, s.lease_until, s.ended_at,
            extract(epoch from (select mainspring.now()) - s.heartbeat_at)::float8 as heartbeat_age,

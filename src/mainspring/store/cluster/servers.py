@@ -37,7 +37,7 @@ _JOIN = """
            api_url = excluded.api_url, started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
            lease_until = excluded.lease_until,
            ended_at = null, scanned = 0, planned = 0, dispatched = 0, recorded = 0, scanned_at = null,
-           blocked = 0, blocked_seconds = 0
+           blocked = 0, blocked_seconds = 0, claim_seconds = null
     returning s.incarnation
 """
 
@@ -74,6 +74,7 @@ class Pulse(NamedTuple):
     scan_seconds: float
     blocked: int = 0  # how often its event loop was blocked
     blocked_seconds: float = 0.0
+    claim_seconds: float | None = None  # of its last claim that found tasks
 
 
 # Not fenced by the lease: until the leader declares a server dead, nothing has been done about it. After a long outage
@@ -83,7 +84,7 @@ _BEAT = """
        set heartbeat_at = mainspring.now(), lease_until = mainspring.now() + make_interval(secs => $3), agents = $4,
            scanned = $5, planned = $6, dispatched = $7, recorded = $8,
            scanned_at = mainspring.now() - make_interval(secs => $9), scan_seconds = $10,
-           blocked = $11, blocked_seconds = $12
+           blocked = $11, blocked_seconds = $12, claim_seconds = $13
      where id = $1 and incarnation = $2 and status in ('active', 'draining')
     returning id
 """

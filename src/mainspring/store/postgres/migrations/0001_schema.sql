@@ -2190,6 +2190,7 @@ create table mainspring.server (
     recorded     bigint      not null default 0,   -- ends of tasks that it wrote
     scanned_at   timestamptz,                      -- last scan of its planner
     scan_seconds real,                             -- duration of that scan
+    claim_seconds real,                            -- of its last claim that found tasks
     blocked      integer     not null default 0,   -- how often its event loop was blocked for more than a second
     blocked_seconds real     not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

@@ -71,6 +71,14 @@ async def test_a_message_is_signed_over_the_time_and_the_body(
     assert await sender.step() == 0
 
 
+async def test_a_message_of_a_disabled_channel_has_no_next_try(conn: Connection, receiver: Receiver) -> None:
+    await add_channel(conn, receiver.url)
+    await conn.execute("update mainspring.channel set enabled = false")
+    await add_message(conn)
+    assert await deliveries.claim(conn, 10, 60.0) == []
+    assert await deliveries.next_try(conn) is None, "else the leader would ask ten times a second"
+
+
 async def test_the_check_of_the_manual_lets_through_what_is_genuine_only(
     conn: Connection, receiver: Receiver, sender: Sender
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.cluster import OWNER
-from tests.schedules import set_clock
+from tests.schedules import create, set_clock
 from tests.store.limits.test_gating import marked, walk
 from tests.store.limits.test_release import claim, define_job, end, ending, settle, step, submit
 
@@ -286,6 +286,22 @@ async def test_a_settle_that_overlaps_a_new_hold_ends_nothing(conn: Connection, 
         assert await holds.settle(conn) == 1
     finally:
         await other.close()
+
+
+async def test_a_release_takes_back_no_decision_of_another_hold(conn: Connection) -> None:
+    schedule = await create(conn, every=3600)
+    await hold(conn, skips=True)
+    await let_go(conn)
+    await hold(conn, None, skips=True)
+    await conn.execute(
+        """insert into mainspring.fire (schedule_id, plan_time, reason, decided_at)
+           values ($1, mainspring.now() + interval '1 hour', 'paused', mainspring.now())""",
+        schedule,
+    )
+    assert await holds.undecide(conn) == 0, "everything is held, and skips"
+    await let_go(conn, None)
+    assert await holds.undecide(conn) == 1, "nothing is held any more"
+    assert await conn.fetchval("select count(*) from mainspring.fire") == 0
 
 
 async def test_a_deleted_job_takes_its_hold_along(conn: Connection) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
+from tests.query_plans import rows_read
 
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.database import Connection, Database
@@ -21,22 +18,6 @@ _CLAIM = """
     insert into mainspring.claim (session, batch, tasks)
     select 1, nextval('mainspring.claim_batch'), array_agg(id) from made
 """
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
-async def rows_read(conn: Connection, statement: str, *arguments: object) -> float:
-    """By all parts of a statement, also those that a filter dropped."""
-    [told] = json.loads(await conn.fetchval(f"explain (analyze, timing off, format json) {statement}", *arguments))
-    dropped = ("Rows Removed by Join Filter", "Rows Removed by Filter")
-    return sum(
-        float((node["Actual Rows"] + sum(node.get(name, 0) for name in dropped)) * node["Actual Loops"])
-        for node in nodes(told["Plan"])
-    )
 
 
 STATEMENTS: dict[str, tuple[str, tuple[object, ...]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cluster import OWNER
-from tests.store.postgres.test_query_plans import nodes
+from tests.query_plans import nodes
 
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Python

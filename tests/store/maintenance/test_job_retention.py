@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.query_plans import nodes
 
 from mainspring.model.tasks.define_job import define
 from mainspring.model.tasks.jobs import Python
@@ -335,12 +335,6 @@ async def test_the_janitor_does_both(database: Database, conn: Connection) -> No
 
 
 # ── what it reads ───────────────────────────────────────────────────────────────────────────────
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
 
 
 @pytest.mark.parametrize("others", [False, True])

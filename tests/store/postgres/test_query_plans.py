@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.cluster import OWNER
+from tests.query_plans import nodes
 
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.claim_floors import BOTTOM, Floor
@@ -74,12 +74,6 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
 HASHING = {"finish_many"}  # on a connection that hashes: the rows of a batch meet its arrays in one pass
 
 HOT["finish_many"] = (transitions._FINISH_MANY, *HOT["finish"][1:])
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
 
 
 def scans_of_task(plan: dict[str, Any]) -> set[tuple[str, str | None, tuple[str, ...]]]:

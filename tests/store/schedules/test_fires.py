@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from tests.cluster import OWNER, server_lease
+from tests.query_plans import nodes
 
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.messages import Ending
@@ -379,12 +379,6 @@ async def test_the_last_runs_are_found_without_reading_what_is_older(conn: Conne
     assert len(read) > 1
     [found] = (await fires.last_runs(conn, *arguments))[stored.id]
     assert (found.state, found.finished_at) == (TaskState.SUCCEEDED, now)
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for part in plan.get("Plans", ()):
-        yield from nodes(part)
 
 
 # ── what is missing ─────────────────────────────────────────────────────────────────────────────

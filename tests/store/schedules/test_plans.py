@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.cluster import OWNER
+from tests.query_plans import nodes, rows_read
 from tests.schedules import Entry, at, claimed, create, ledger, live, planned, set_clock
 
 from mainspring.model.tasks.jobs import Definition, Python
@@ -261,12 +261,6 @@ HOT = {
 }
 
 
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
 def walks(plan: dict[str, Any]) -> list[str]:
     """Scans of our large tables that no index bounds."""
     return [
@@ -390,11 +384,10 @@ async def rows_touched(conn: Connection, dues: list[plans.DueSchedule]) -> float
     """By all parts of the statement that plans one fire of each of these schedules. It is rolled back."""
     advances = [Advance(due.id, due.number, due.cursor, at(40), at(35), due.epoch) for due in dues]
     fires = [Fire(due.id, due.cursor, "", due.cursor, None) for due in dues]
-    sql = f"explain (analyze, timing off, format json) {plans._PLAN}"
     await conn.execute("begin")
-    [explained] = json.loads(await conn.fetchval(sql, *plans._parameters(OWNER, advances, fires)))
+    found = await rows_read(conn, plans._PLAN, *plans._parameters(OWNER, advances, fires))
     await conn.execute("rollback")
-    return sum(float(node["Actual Rows"] * node["Actual Loops"]) for node in nodes(explained["Plan"]))
+    return found
 
 
 async def test_a_fire_costs_as_much_in_a_large_step_as_in_a_small_one(planners_conn: Connection) -> None:

@@ -55,7 +55,7 @@ test: check
 	./scripts/debian-browser
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-# For every day: no processes, no leases (tests/lanes.py), under two minutes.
+# For every day: no processes, no leases (tests/lanes.py), some four minutes.
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not processes and not leases"
 

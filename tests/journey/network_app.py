@@ -1,7 +1,7 @@
 """The application of the network journeys: `tests.journey.network_app:app`, for servers, agents and the test itself.
 
-Each job appends what it does to the ledger that MAINSPRING_TEST_LEDGER names, one fsynced line at a time. A run is
-seen by its lines: `start`, a `beat` every now and then, and `effect` at its end. Commands do the same, and know
+Each job appends what it does to the ledger that MAINSPRING_TEST_LEDGER names, one line at a time. A run is seen by
+its lines: `start`, a `beat` every now and then, and `effect` at its end. Commands do the same, and know
 no token: tests/journey/network_command.py.
 """
 

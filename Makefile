@@ -53,7 +53,7 @@ test: check
 	./scripts/debian-pgbouncer
 	./scripts/debian-network
 	./scripts/debian-browser
-	./scripts/test-all
+	VENV=$(VENV) ./scripts/test-all
 
 # For every day: no processes, no leases (tests/lanes.py), some four minutes.
 test-fast: setup

@@ -173,11 +173,6 @@ async def test_of_what_ended_days_ago_the_hour_is_known(conn: Connection) -> Non
     assert view.last_ended.at == datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
-async def test_figures_of_a_schedule_are_refused_with_what_to_ask_for(conn: Connection) -> None:
-    with pytest.raises(ValidationError, match="by job, not by schedule"):
-        await cluster.figures(conn, ACTOR, schedule="nightly")
-
-
 @pytest.mark.usefixtures("counted")
 async def test_the_last_hour_of_some_jobs(conn: Connection) -> None:
     found = await cluster.job_figures(conn, ACTOR, job=["shop.mail", "bank.pay", "no-such-job"])

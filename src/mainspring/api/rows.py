@@ -197,7 +197,7 @@ FLEET = (
     ),
     Row(cluster.postgresql, "GET", "/postgresql", READS),
     Row(cluster.stats, "GET", "/stats", READS),
-    Row(cluster.figures, "GET", "/figures", READS, computes=True, names=_RANGE),
+    Row(cluster.figures, "GET", "/figures", READS, computes=True, names=_RANGE, errors=_NAMES_SCHEDULES),
     Row(cluster.punctuality, "GET", "/punctuality", READS),
     Row(cluster.job_figures, "GET", "/figures/jobs", READS, computes=True),
     Row(cluster.queues, "GET", "/queues", READS),

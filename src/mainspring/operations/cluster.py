@@ -15,7 +15,7 @@ import msgspec
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.names import check_name
-from mainspring.operations import pages
+from mainspring.operations import pages, schedules
 from mainspring.operations.pages import Page
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
@@ -23,6 +23,7 @@ from mainspring.store.figures import queues as store_queues
 from mainspring.store.figures import series
 from mainspring.store.figures import stats as store_stats
 from mainspring.store.figures.queues import Queues
+from mainspring.store.figures.schedule_series import schedule_series
 from mainspring.store.figures.series import JobFigures, Punctuality, Series
 from mainspring.store.figures.stats import Stats
 from mainspring.store.maintenance import activity
@@ -99,21 +100,21 @@ async def figures(
     """Figures over time: tasks that ended, their lateness and durations, the depth of the queues.
 
     Without `end` up to now, without `start` 60 steps before that. Minutes are kept for two days, hours for 90. Days
-    are those of UTC. They are kept by job: `schedule` is refused.
+    are those of UTC. They are kept by job: those of one `schedule` are read from its ledger, of at most 20,000 plan
+    times, and a task counts there at its plan time.
     """
-    if schedule is not None:
-        raise ValidationError(
-            "schedule: figures are kept by job, not by schedule; give `job`, or ask for the timeline, which has the "
-            "runs of each schedule",
-            field="schedule",
-        )
+    if job is not None and schedule is not None:
+        raise ValidationError("schedule: give a job or a schedule, not both", field="schedule")
     now: datetime = await conn.fetchval("select mainspring.now()")
     for name, at in (("from", start), ("to", end)):
         if at is not None and at.tzinfo is None:
             raise ValidationError(f"{name}: {at.isoformat()} has no offset; add one, such as Z", field=name)
     end = now if end is None else min(end, now + _STEPS[step])
     start = end - 60 * _STEPS[step] if start is None else start
-    _check_range(start, end, step, now)
+    _check_range(start, end, step, now if schedule is None else None)
+    if schedule is not None:
+        found = await schedules.find(conn, actor, schedule)
+        return await schedule_series(conn, found.id, start, end, _STEPS[step])
     jobs = await _reachable(conn, actor) if job is None else [await _job(conn, actor, job)]
     return await series.series(conn, start, end, _STEPS[step], jobs)
 
@@ -140,14 +141,15 @@ async def job_figures(conn: Connection, actor: Actor, *, job: Sequence[str]) -> 
     return await series.last_hour(conn, reached)
 
 
-def _check_range(start: datetime, end: datetime, step: Step, now: datetime) -> None:
+def _check_range(start: datetime, end: datetime, step: Step, now: datetime | None) -> None:
+    """`now` is given where minutes are kept for a time only."""
     if start >= end:
         raise ValidationError("from: it must be before the end, and the end not after now", field="from")
     if (end - start) / _STEPS[step] > MOST_POINTS:
         raise ValidationError(
             f"step: more than {MOST_POINTS} points; take a longer step or a shorter time", field="step"
         )
-    if step in ("1m", "5m") and start < now - KEEP_MINUTES - _SLACK:
+    if now is not None and step in ("1m", "5m") and start < now - KEEP_MINUTES - _SLACK:
         raise ValidationError(
             f"step: minutes are kept for {KEEP_MINUTES.days} days; take 1h, or a later start", field="step"
         )

@@ -303,9 +303,7 @@ async def find(conn: Connection, actor: Actor, name: str, *, lock: bool = False)
     """The schedule, if the actor reaches its job; else it is not found."""
     stored = await schedules.find(conn, check_path_name(name, field="schedule"), lock=lock)
     if not actor.reaches(stored.schedule.job):
-        raise ScheduleNotFound(
-            f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
-        )
+        raise schedules.unknown(name)
     return stored
 
 

@@ -79,6 +79,7 @@ OF_OPERATIONS: dict[str, str] = {
     "cluster_figures.from": "The first instant; without it, 60 steps before the last.",
     "cluster_figures.to": "The instant behind the last; without it, now.",
     "cluster_figures.job": "The name of one job; without it, all of them.",
+    "cluster_figures.schedule": "The name of one schedule, with at most 20,000 plan times in this time.",
     "cluster_server.name": "The name of a server, or the first four or more characters of its id.",
     "forecast_forecast.from": "The first instant, moved back to a full cell; without it, now.",
     "forecast_forecast.to": "The instant behind the last; without it, a day after the first.",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mainspring.errors import ScheduleNotFound, ValidationError, shown
+from mainspring.errors import ValidationError, shown
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.planning import Reason
 from mainspring.model.schedules.schedules import Policies
@@ -125,9 +125,7 @@ async def strips(conn: Connection, actor: Actor, *, schedule: Sequence[str]) -> 
         raise ValidationError(f"schedule: {len(names)} of them; name 1 to {MOST_STRIPS}", field="schedule")
     found = {one.schedule.name: one for one in await schedules.listing(conn, names=names)}
     if missing := [name for name in names if name not in found or not actor.reaches(found[name].schedule.job)]:
-        raise ScheduleNotFound(
-            f"no schedule named {missing[0]!r}; `mainspring schedule list` shows what there is", field="schedule"
-        )
+        raise schedules.unknown(missing[0])
     marks: dict[int, list[Any]] = {}
     slices = Slices()
     for row in await fires.last_marks(conn, [found[name].id for name in names], COUNTED):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.errors import ScheduleNotFound, ValidationError
+from mainspring.errors import ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.forecasting.preview import transition
 from mainspring.model.schedules.planning import GRACE, INSTANT
@@ -123,9 +123,7 @@ async def show(
     found = {one.schedule.name: one for one in await schedules.listing(conn, names=names)}
     for name in names:
         if name not in found or not actor.reaches(found[name].schedule.job):
-            raise ScheduleNotFound(
-                f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
-            )
+            raise schedules.unknown(name)
     ids = {found[name].id: name for name in names}
     counted = await fires.counts(conn, list(ids), start, end, MOST_MARKS + 1)
     crowded = _crowded(counted)

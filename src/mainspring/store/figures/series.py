@@ -101,9 +101,9 @@ async def series(
     conn: Connection, start: datetime, end: datetime, step: timedelta, jobs: Sequence[int] | None
 ) -> Series:
     """The steps from `start`, which is rounded down, to before `end`; of these jobs, or of all together."""
-    first = start - (start - _EPOCH) % step
+    times = steps(start, end, step)
     statement = _MINUTES if step < timedelta(hours=1) else _HOURS
-    given = ([ALL_JOBS] if jobs is None else jobs, first, end, step)
+    given = ([ALL_JOBS] if jobs is None else jobs, times[0], end, step)
     counted: dict[datetime, list[tuple[TaskState, bool, Counts]]] = {}
     for number, (at, outcome, again, *counts) in enumerate(await conn.fetch(statement, *given), 1):
         counted.setdefault(at, []).append((TaskState(outcome), again, as_counts(counts)))
@@ -111,11 +111,17 @@ async def series(
             await asyncio.sleep(0)
     depths = {row["at"]: Depth(*row[1:]) for row in await conn.fetch(_DEPTHS, *given)}
     points = list[Point]()
-    while (at := first + len(points) * step) < end:
+    for at in times:
         points.append(_point(at, counted.get(at, []), depths.get(at)))
         if len(points) % AT_ONCE == 0:
             await asyncio.sleep(0)
-    return Series(first, end, step.total_seconds(), points)
+    return Series(times[0], end, step.total_seconds(), points)
+
+
+def steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
+    """Where the steps of a series begin: from `start`, rounded down, to before `end`."""
+    first = start - (start - _EPOCH) % step
+    return [first + number * step for number in range(-((first - end) // step))]
 
 
 def _point(at: datetime, counted: list[tuple[TaskState, bool, Counts]], queue: Depth | None) -> Point:

@@ -109,14 +109,19 @@ def _as_written(schedule: Schedule) -> Schedule:
     return replace(schedule, policies=replace(schedule.policies, excluded=(), fills=()))
 
 
+def unknown(name: str) -> ScheduleNotFound:
+    """There is no such schedule, for this caller."""
+    return ScheduleNotFound(
+        f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
+    )
+
+
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
     if lock:  # before the query: rows that it joins may change while it waits for the lock
         await conn.execute(_HOLD, name)
     rows = await readable(conn, f"{STORED} and s.name = $1", name)
     if not rows:
-        raise ScheduleNotFound(
-            f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
-        )
+        raise unknown(name)
     try:
         return _stored(rows[0])
     except ValidationError as error:

@@ -26,7 +26,7 @@ from mainspring.server.dispatch import dispatcher
 from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, tasks
+from mainspring.store.tasks import claim_order, claims, jobs, tasks
 from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
@@ -361,7 +361,7 @@ async def test_after_a_stall_of_the_database_the_search_does_not_rest(
     agent = await join(slots=10)
     await _raise_floors(conn, server, agent)
     [task] = await enqueue(conn, 1, due="-1 h")
-    now, stragglers = boottime(), claims.stragglers
+    now, stragglers = boottime(), claim_order.stragglers
     monkeypatch.setattr("mainspring.server.dispatch.stragglers.boottime", lambda: now)
 
     async def stalled(*_: Any) -> list[Released]:
@@ -370,10 +370,10 @@ async def test_after_a_stall_of_the_database_the_search_does_not_rest(
         return []
 
     for _ in list(stalls):
-        monkeypatch.setattr(claims, "stragglers", stalled)
+        monkeypatch.setattr(claim_order, "stragglers", stalled)
         await server.dispatcher.search_below()
         now += 1.0
-    monkeypatch.setattr(claims, "stragglers", stragglers)
+    monkeypatch.setattr(claim_order, "stragglers", stragglers)
     await server.dispatcher.search_below()
     await server.dispatcher.step()
     assert await agent.has(1) == [task]
@@ -393,7 +393,7 @@ async def test_one_statement_searches_below_the_floors_of_all_pools(
         searched.append(args[2])
         return []
 
-    monkeypatch.setattr(claims, "stragglers", search)
+    monkeypatch.setattr(claim_order, "stragglers", search)
     await server.dispatcher.search_below()
     assert [len(floors) for floors in searched] == [2]
 

@@ -19,7 +19,7 @@ from mainspring.model.placement.placement import fits, requirements_of
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.server.dispatch.dispatcher import Dispatcher
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs
+from mainspring.store.tasks import claim_order, jobs
 from mainspring.store.tasks.enqueue import Submission
 
 LOW, NORMAL, CRITICAL = "low", "normal", "critical"
@@ -234,7 +234,7 @@ async def test_with_work_in_one_pool_only_and_room_for_one_there_is_no_look_at_o
     await conn.execute("delete from mainspring.job where name = 'sticky'")
     await server.catalogue.refresh()
     server.catalogue.pools = {id: r for id, r in server.catalogue.pools.items() if r.placement.sticky is None}
-    monkeypatch.setattr(claims, "turns", turns)
+    monkeypatch.setattr(claim_order, "turns", turns)
     await join(10)
     await enqueue(conn, "plain", 3)
     assert await step(server.dispatcher) == 3

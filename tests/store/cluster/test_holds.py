@@ -22,7 +22,7 @@ from mainspring.store.cluster import holds
 from mainspring.store.limits import handover, release
 from mainspring.store.limits.waits import waits
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks import broadcasts, claims, enqueue, jobs, transitions
+from mainspring.store.tasks import broadcasts, claim_order, claims, enqueue, jobs, transitions
 
 FLOORS = [BOTTOM] * len(PRIORITY_LEVELS)
 
@@ -59,7 +59,7 @@ async def test_no_claim_takes_a_task_of_a_held_job_from_the_commit_on(conn: Conn
     [free] = await submit(conn, "other")
     await hold(conn)
     assert set(await claim(conn)) == {free}, "no task has moved to the gate yet"
-    assert await claims.stragglers(conn, OWNER, {await pool_of(conn, 1): [(9e9, 0)] * 10}) == []
+    assert await claim_order.stragglers(conn, OWNER, {await pool_of(conn, 1): [(9e9, 0)] * 10}) == []
 
 
 async def test_no_claim_takes_anything_while_everything_is_held(conn: Connection) -> None:
@@ -67,8 +67,8 @@ async def test_no_claim_takes_anything_while_everything_is_held(conn: Connection
     tasks = await submit(conn, count=3)
     await hold(conn, None)
     assert await claim(conn) == {}
-    wanted = claims.Wanted(await pool_of(conn, tasks[0]), 10, FLOORS, 0.0)
-    assert (await claims.turns(conn, OWNER, [wanted], 10)).order == []
+    wanted = claim_order.Wanted(await pool_of(conn, tasks[0]), 10, FLOORS, 0.0)
+    assert (await claim_order.turns(conn, OWNER, [wanted], 10)).order == []
     await let_go(conn, None)
     assert set(await claim(conn)) == set(tasks)
 

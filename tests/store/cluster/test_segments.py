@@ -15,7 +15,7 @@ from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, plans
 from mainspring.store.schedules.plans import Advance, Fire
-from mainspring.store.tasks import claims, jobs, sticky
+from mainspring.store.tasks import claim_order, claims, jobs, sticky
 from mainspring.store.tasks.sticky import Contest
 
 FROM_BOTTOM = [BOTTOM] * 10
@@ -78,17 +78,17 @@ async def test_a_server_that_nobody_knows_opens_nothing(conn: Connection, pool: 
 
 async def test_a_sticky_claim_takes_tasks_of_owned_segments_only(conn: Connection, pool: int, other: UUID) -> None:
     contest = Contest("customer", [("a", 1, 1000)], 1.0)
-    assert len(await claims.left(conn, other, {pool: FROM_BOTTOM})) == 1
+    assert len(await claim_order.left(conn, other, {pool: FROM_BOTTOM})) == 1
     claim = await sticky.claim(conn, OWNER, pool, contest, 1000, FROM_BOTTOM, ahead=60.0)
     assert {armed.task % 2 for armed in claim.tasks[1]} == {0}
-    assert await claims.left(conn, OWNER, {pool: FROM_BOTTOM}) == []
+    assert await claim_order.left(conn, OWNER, {pool: FROM_BOTTOM}) == []
 
 
 async def test_stragglers_of_others_are_not_looked_for(conn: Connection, pool: int, other: UUID) -> None:
     top = [(4e9, 0)] * 10
     assert len(await claimed(conn, OWNER, pool)) == 50
-    assert await claims.stragglers(conn, OWNER, {pool: top}) == []
-    assert len(await claims.stragglers(conn, other, {pool: top})) == 1
+    assert await claim_order.stragglers(conn, OWNER, {pool: top}) == []
+    assert len(await claim_order.stragglers(conn, other, {pool: top})) == 1
 
 
 # ── schedules ───────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.batches import settling
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, rescue, session_tasks, sticky, transitions
+from mainspring.store.tasks import claim_order, claims, jobs, rescue, session_tasks, sticky, transitions
 
 pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test's own database
 
@@ -47,12 +47,12 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         {BY_TIME, BY_PLACE},
     ),
     "turns": (
-        claims._TURNS,
+        claim_order._TURNS,
         f"{_POOLS}, array_fill(100, array[10]), array_fill(0::float8, array[10]), {_LEVELS}, '{OWNER}', 100, 60",
         {BY_TIME},
     ),
-    "sticky_left": (claims._LEFT, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
-    "stragglers": (claims._STRAGGLERS, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "sticky_left": (claim_order._LEFT, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "stragglers": (claim_order._STRAGGLERS, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),
     "start": (transitions._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (

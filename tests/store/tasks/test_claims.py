@@ -15,7 +15,7 @@ from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs
+from mainspring.store.tasks import claim_order, claims, jobs
 from mainspring.store.tasks.claims import Claim
 
 FROM_BOTTOM: list[Floor] = [BOTTOM] * len(PRIORITY_LEVELS)
@@ -198,12 +198,12 @@ async def test_what_lies_below_a_floor_is_a_straggler(conn: Connection, pool: in
     await enqueue(conn, due="-1 min")
     now = float(await conn.fetchval("select extract(epoch from mainspring.now())"))
     floors: list[Floor] = [(now - 600, 0)] * len(PRIORITY_LEVELS)
-    [(_, priority, position)] = await claims.stragglers(conn, OWNER, {pool: floors})
+    [(_, priority, position)] = await claim_order.stragglers(conn, OWNER, {pool: floors})
     assert (priority, position[1]) == (5, old[0])
     floors[PRIORITY_LEVELS.index(5)] = position
     assert ids(await claim(conn, pool, 2, floors=floors)) == old, "a lowered floor finds it"
-    assert await claims.stragglers(conn, OWNER, {pool: floors}) == []
-    assert await claims.stragglers(conn, OWNER, {pool: FROM_BOTTOM}) == []
+    assert await claim_order.stragglers(conn, OWNER, {pool: floors}) == []
+    assert await claim_order.stragglers(conn, OWNER, {pool: FROM_BOTTOM}) == []
 
 
 # ── give back, unanswered, compact ──────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 Only a pool in full flow can starve a task: what is due in another is claimed at once. At most once a second, before its
 next claim, the heads of its levels are read.
-Reads   store.tasks.claims         the first task of each level
+Reads   store.tasks.claim_order    the first task of each level
         server.cluster.catalogue   the setting `aging`
 Next:   model/placement/aging.py
 """
@@ -15,7 +15,7 @@ from mainspring.model.tasks.claim_floors import Floor
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.postgres.database import DedicatedConnection
-from mainspring.store.tasks import claims
+from mainspring.store.tasks import claim_order, claims
 from mainspring.wire.clock import Clock, boottime
 
 LOOK_EVERY = 1.0  # seconds, for each pool
@@ -41,7 +41,7 @@ class Aging:
         """The tasks of a pool in full flow that come before what an ordinary claim would take."""
         self._looked_at[pool] = boottime()
         async with dedicated as conn:
-            heads = await claims.left(conn, self._server_lease.id, {pool: start})
+            heads = await claim_order.left(conn, self._server_lease.id, {pool: start})
         return outranking(heads, self._clock.now(), self.seconds)
 
     def rank(self, claim: claims.Claim) -> None:

@@ -33,7 +33,7 @@ from mainspring.server.dispatch.stragglers import Stragglers
 from mainspring.server.dispatch.submissions import ClaimedSubmissions
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Database
-from mainspring.store.tasks import claims, sticky
+from mainspring.store.tasks import claim_order, claims, sticky
 from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
@@ -221,7 +221,7 @@ class Dispatcher:
             if len(stuck) == known:
                 return found
 
-    async def _turns(self, contenders: list[Contender]) -> claims.Turns:
+    async def _turns(self, contenders: list[Contender]) -> claim_order.Turns:
         """Share the room among the pools that compete for it."""
         places: dict[int, int] = {}
         without_place = 0  # pools whose first task takes a turn, although it has no place
@@ -231,9 +231,9 @@ class Dispatcher:
             without_place += contender.reserves_on is not None
         is_ahead = any(contender.floors is None for contender in contenders)
         room = min(sum(places.values()) + without_place, BATCH if is_ahead else self._most)
-        wanted = [claims.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
+        wanted = [claim_order.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
         async with self._dedicated as conn:
-            turns = await claims.turns(conn, self._server_lease.id, wanted, room, aging=self._aging.seconds)
+            turns = await claim_order.turns(conn, self._server_lease.id, wanted, room, aging=self._aging.seconds)
         for contender in contenders:
             if contender.floors is not None:
                 has_turn = any(pool == contender.pool for pool, _ in turns.order)
@@ -302,7 +302,7 @@ class Dispatcher:
     async def _lower_floors(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim skips tasks between those it takes: the next one must find them."""
         async with self._dedicated as conn:
-            for _, priority, position in await claims.left(conn, self._server_lease.id, {pool: start}):
+            for _, priority, position in await claim_order.left(conn, self._server_lease.id, {pool: start}):
                 floors.lower(priority, position)
 
     async def _claim(

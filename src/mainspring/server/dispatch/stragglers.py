@@ -1,6 +1,6 @@
 """Stragglers: pending tasks below the floors of earlier claims that no hint announced.
 
-Reads   store.tasks.claims
+Reads   store.tasks.claim_order
 Next:   model/tasks/claim_floors.py
 """
 
@@ -11,7 +11,7 @@ from collections import deque
 from mainspring.model.tasks.claim_floors import Released
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.postgres.database import Database
-from mainspring.store.tasks import claims
+from mainspring.store.tasks import claim_order
 from mainspring.wire.clock import boottime
 
 LONGEST_REST = 1.0  # seconds between searches
@@ -27,13 +27,13 @@ class Stragglers:
         self._rests_until = 0.0  # boot time
         self._searches: deque[float] = deque(maxlen=3)  # seconds that the last ones took
 
-    async def search(self, floors: claims.PoolFloors) -> list[Released]:
+    async def search(self, floors: claim_order.PoolFloors) -> list[Released]:
         """The first of each pool and level, if any; nothing while it rests."""
         began = boottime()
         if began < self._rests_until or not floors:
             return []
         async with self._dedicated as conn:
-            found = await claims.stragglers(conn, self._server_lease.id, floors)
+            found = await claim_order.stragglers(conn, self._server_lease.id, floors)
         self._searches.append(boottime() - began)
         self._rests_until = boottime() + min(LONGEST_REST, 20 * min(self._searches))
         return found

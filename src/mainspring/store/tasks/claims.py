@@ -2,7 +2,7 @@
 
 A claim scans the index from a floor that its caller remembers. Below it are the tasks that were claimed before and the
 dead entries of those that have ended, which stay as long as any old snapshot does.
-Next: server/agents/gateway.py
+Next: store/tasks/claim_order.py, server/agents/gateway.py
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainspring.model.messages import Armed
-from mainspring.model.tasks.claim_floors import Floor, Released
+from mainspring.model.tasks.claim_floors import Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
 from mainspring.store.cluster.holds import ON_HOLD, any_hold_of, is_not_held, most
-from mainspring.store.cluster.segments import holds, owned_or_shared, owned_or_shared_by_pool
+from mainspring.store.cluster.segments import holds, owned_or_shared
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 
@@ -100,22 +100,9 @@ def as_armed(row: Any) -> Armed:
     id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, *rest = row
     options, expires, schedule, *_ = rest
     return Armed(
-        id,
-        token,
-        job,
-        attempt,
-        run_at,
-        args,
-        checkpoint,
-        crashes > 0,
-        at,
-        scope,
-        daemon,
-        priority,
-        schedule,
-        expires,
-        options,
-    )
+        id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule,
+        expires, options,
+    )  # fmt: skip
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:
@@ -156,91 +143,6 @@ async def claim(
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
     return as_claim(await conn.fetch(_CLAIM, pool, levels, at, ids, ahead, sessions, limit, server))
-
-
-class Wanted(NamedTuple):
-    """What one pool could claim now."""
-
-    pool: int
-    room: int  # tasks at most
-    floors: Sequence[Floor]  # one lower bound per priority level
-    ahead: float  # seconds
-
-
-class Turns(NamedTuple):
-    """Which pool claims how much, in which order."""
-
-    order: list[tuple[int, int]]  # pool, tasks
-    waiting: dict[int, int]  # by pool: tasks that it could claim
-    rooms: dict[int, int]  # by pool
-
-    def has_more(self, pool: int) -> bool:
-        """Whether tasks wait beyond its turns: it got fewer than it has, or all that it has room for."""
-        got = sum(tasks for each, tasks in self.order if each == pool)
-        return self.waiting[pool] > got or got >= self.rooms[pool]
-
-
-# The first tasks of all pools, in the order in which one pool would have them: by priority, which grows with the time
-# that a task has been due ($9 seconds for a level; null: it does not), then by time. Reads as many tasks of a level as
-# its pool has room for. No locks: a task that another server claims meanwhile is claimed once.
-_TURNS = f"""
-    with {owned_or_shared_by_pool(server="$7", pools="$1::integer[]")}, {ON_HOLD}, found as materialized (
-        select level.pool, level.room, level.priority, first.run_at, first.id,
-               case when $9::float8 is null then level.priority
-                    else least(9, level.priority + greatest(0, floor(
-                             extract(epoch from (select mainspring.now()) - first.run_at)::float8 / $9))) end as rank
-          from unnest($1::integer[], $2::integer[], $3::float8[], $4::smallint[], $5::float8[], $6::bigint[])
-            as level(pool, room, ahead, priority, floor_at, floor_id)
-          join owned on owned.pool = level.pool
-         cross join lateral (
-             select run_at, id from mainspring.task
-              where pool = level.pool and priority = level.priority
-                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
-                and run_at <= (select mainspring.now()) + make_interval(secs => level.ahead)
-                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1 and {is_not_held()}
-              order by run_at, id
-              limit {most("level.room")}
-         ) first
-    ), numbered as (
-        select found.*, row_number() over (partition by pool order by rank desc, run_at, id) as number from found
-    ), ordered as (
-        select pool, priority, row_number() over (order by rank desc, run_at, id) as turn
-          from numbered where number <= room
-    )
-    select pool, count(*) as waiting, count(*) filter (where turn <= $8) as tasks
-      from ordered group by pool, priority order by min(turn)
-"""
-
-
-async def turns(
-    conn: Connection, server: UUID, wanted: Sequence[Wanted], limit: int, *, aging: float | None = None
-) -> Turns:
-    """Share `limit` places among pools, as if all their tasks were in one: by priority, then by age.
-
-    With `aging` a task counts a level higher for every so many seconds that it has been due.
-    """
-    levels = [(w, priority, floor) for w in wanted for priority, floor in zip(LEVELS, w.floors, strict=True)]
-    rows = await conn.fetch(
-        _TURNS,
-        [w.pool for w, _, _ in levels],
-        [w.room for w, _, _ in levels],
-        [w.ahead for w, _, _ in levels],
-        [priority for _, priority, _ in levels],
-        [at for _, _, (at, _) in levels],
-        [id for _, _, (_, id) in levels],
-        server,
-        limit,
-        aging,
-    )
-    order: list[tuple[int, int]] = []
-    waiting: dict[int, int] = {}
-    for pool, found, tasks in rows:
-        waiting[pool] = waiting.get(pool, 0) + found
-        if order and order[-1][0] == pool:
-            order[-1] = (pool, order[-1][1] + tasks)
-        elif tasks:
-            order.append((pool, tasks))
-    return Turns(order, waiting, {w.pool: w.room for w in wanted})
 
 
 _UNANSWERED = f"""
@@ -360,51 +262,3 @@ _GIVE_BACK = f"""
 async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> int:
     """assigned → pending for tasks that never started: costs no attempt. Returns how many; cancelled ones stay."""
     return len(await conn.fetch(_GIVE_BACK, tasks, tokens))
-
-
-def _first_pending(side: str) -> str:
-    return f"""
-        with {owned_or_shared_by_pool(server="$5", pools="$1::integer[]")}, {ON_HOLD}
-        select level.pool, level.priority, date_part('epoch', found.run_at) as run_at, found.id
-          from unnest($1::integer[], $2::smallint[], $3::float8[], $4::bigint[])
-            as level(pool, priority, floor_at, floor_id)
-          join owned on owned.pool = level.pool
-         cross join lateral (
-             select run_at, id from mainspring.task
-              where pool = level.pool and priority = level.priority
-                and (run_at, id) {side} (to_timestamp(level.floor_at), level.floor_id)
-                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1 and {is_not_held()}
-              order by run_at, id
-              limit {most("1")}
-         ) found
-    """
-
-
-_STRAGGLERS = _first_pending("<")
-_LEFT = _first_pending(">=")
-
-
-PoolFloors = Mapping[int, Sequence[Floor]]  # by pool, one lower bound per priority level
-
-
-async def stragglers(conn: Connection, server: UUID, floors: PoolFloors) -> list[Released]:
-    """The first pending task below the floor of each pool and level, if any."""
-    return await _positions(conn, _STRAGGLERS, server, floors)
-
-
-async def left(conn: Connection, server: UUID, floors: PoolFloors) -> list[Released]:
-    """The first pending task from the floor of each pool and level on, if any: one that a sticky claim had to leave."""
-    return await _positions(conn, _LEFT, server, floors)
-
-
-async def _positions(conn: Connection, statement: str, server: UUID, floors: PoolFloors) -> list[Released]:
-    levels = [(pool, level, floor) for pool in floors for level, floor in zip(LEVELS, floors[pool], strict=True)]
-    rows = await conn.fetch(
-        statement,
-        [pool for pool, _, _ in levels],
-        [level for _, level, _ in levels],
-        [at for _, _, (at, _) in levels],
-        [id for _, _, (_, id) in levels],
-        server,
-    )
-    return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]

@@ -207,3 +207,24 @@ async def test_a_blocked_task_names_what_it_waits_for(conn: Connection, make_tas
 async def test_the_history_has_an_index_on_the_time_of_recording(conn: Connection, table: str) -> None:
     sql = "select indexdef from pg_indexes where schemaname = 'mainspring' and tablename = $1"
     assert any("USING brin (recorded_at)" in row[0] for row in await conn.fetch(sql, table))
+
+
+async def test_behind_a_long_stretch_without_tasks_the_next_window_is_not_long(
+    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is fast to find nothing, and says nothing of the ids before it."""
+    first = await ended(conn, make_task, TaskState.FAILED)
+    await conn.execute("select setval('mainspring.task_id', $1)", first + 1000)
+    await make_task()
+    monkeypatch.setattr(search, "WINDOW", 2)
+    monkeypatch.setattr(search, "LONGEST", 100)
+    lengths, fetched = [], search.fetched
+
+    async def noted(conn: Connection, sql: str, start: int | None, end: int, *given: Any) -> list[Any]:
+        lengths.append(0 if start is None else end - start)
+        return await fetched(conn, sql, start, end, *given)
+
+    monkeypatch.setattr(search, "fetched", noted)
+    found = await search.search(conn, Filters(states=[TaskState.FAILED]), limit=5, patience=30.0)
+    assert [view.id for view in found.tasks] == [first]
+    assert 2 < max(lengths) <= 100

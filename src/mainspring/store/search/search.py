@@ -39,6 +39,7 @@ from mainspring.store.search.task_views import (
 )
 
 WINDOW = 2_000  # ids that are searched at first; more while that is fast
+LONGEST = 250_000  # ids: behind a stretch without tasks, which is fast, the next window may be full of them
 FAST, SLOW = 0.03, 0.08  # seconds for a window: the next one is longer, or shorter
 PATIENCE = 0.3  # seconds that a search takes, and one window more
 MOST_COUNTED = 10_000
@@ -146,7 +147,7 @@ class _Walk:
         took = max(now - self._asked_at, 0.001)
         wanted = self._window * 4 if took < FAST else self._window if took < SLOW else self._window // 2
         in_time = int(self._window * (self._stop_at - now + SLOW) / took)
-        return max(WINDOW, min(wanted, in_time))
+        return max(WINDOW, min(wanted, in_time, LONGEST))
 
     async def searched_to(self) -> datetime | None:
         rows = await readable(self._conn, _FROM, self.end)

@@ -303,7 +303,7 @@ async def find(conn: Connection, actor: Actor, name: str, *, lock: bool = False)
     """The schedule, if the actor reaches its job; else it is not found."""
     stored = await schedules.find(conn, check_path_name(name, field="schedule"), lock=lock)
     if not actor.reaches(stored.schedule.job):
-        raise schedules.unknown(name)
+        raise schedules.not_found(name)
     return stored
 
 

@@ -125,7 +125,7 @@ async def strips(conn: Connection, actor: Actor, *, schedule: Sequence[str]) -> 
         raise ValidationError(f"schedule: {len(names)} of them; name 1 to {MOST_STRIPS}", field="schedule")
     found = {one.schedule.name: one for one in await schedules.listing(conn, names=names)}
     if missing := [name for name in names if name not in found or not actor.reaches(found[name].schedule.job)]:
-        raise schedules.unknown(missing[0])
+        raise schedules.not_found(missing[0])
     marks: dict[int, list[Any]] = {}
     slices = Slices()
     for row in await fires.last_marks(conn, [found[name].id for name in names], COUNTED):

@@ -123,7 +123,7 @@ async def show(
     found = {one.schedule.name: one for one in await schedules.listing(conn, names=names)}
     for name in names:
         if name not in found or not actor.reaches(found[name].schedule.job):
-            raise schedules.unknown(name)
+            raise schedules.not_found(name)
     ids = {found[name].id: name for name in names}
     counted = await fires.counts(conn, list(ids), start, end, MOST_MARKS + 1)
     crowded = _crowded(counted)

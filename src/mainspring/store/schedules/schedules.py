@@ -109,7 +109,7 @@ def _as_written(schedule: Schedule) -> Schedule:
     return replace(schedule, policies=replace(schedule.policies, excluded=(), fills=()))
 
 
-def unknown(name: str) -> ScheduleNotFound:
+def not_found(name: str) -> ScheduleNotFound:
     """There is no such schedule, for this caller."""
     return ScheduleNotFound(
         f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
@@ -121,7 +121,7 @@ async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
         await conn.execute(_HOLD, name)
     rows = await readable(conn, f"{STORED} and s.name = $1", name)
     if not rows:
-        raise unknown(name)
+        raise not_found(name)
     try:
         return _stored(rows[0])
     except ValidationError as error:

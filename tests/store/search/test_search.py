@@ -124,22 +124,28 @@ async def test_the_tasks_of_an_agent_are_those_that_it_has_had_or_will_have(
     assert run not in await ids(conn)
 
 
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The windows of all searches, from and before."""
+    windows: list[tuple[int, int]] = []
+    advance = search._Walk.next
+
+    async def spy(walk: search._Walk) -> tuple[int, int] | None:
+        if (window := await advance(walk)) is not None:
+            windows.append(window)
+        return window
+
+    monkeypatch.setattr(search._Walk, "next", spy)
+    return windows
+
+
 async def test_times_of_creation_bound_the_walk(
-    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    conn: Connection, make_task: MakeTask, searched: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One day each: the walk begins and ends a minute around what is asked for."""
     made = [await make_task(created_at=EPOCH + timedelta(days=day)) for day in range(8)]
     await conn.execute("delete from mainspring.task where id = $1", made.pop(3))
     monkeypatch.setattr(search, "WINDOW", 1)
-    searched: list[tuple[int, int]] = []
-    advance = search._Walk.next
-
-    async def spy(walk: search._Walk) -> tuple[int, int] | None:
-        if (window := await advance(walk)) is not None:
-            searched.append(window)
-        return window
-
-    monkeypatch.setattr(search._Walk, "next", spy)
     found = await ids(conn, created_after=EPOCH + timedelta(days=1), created_before=EPOCH + timedelta(days=5))
     assert found == [made[3], made[2], made[1]]
     assert {min(start for start, _ in searched), max(end for _, end in searched)} == {made[1], made[4] + 1}
@@ -210,7 +216,7 @@ async def test_the_history_has_an_index_on_the_time_of_recording(conn: Connectio
 
 
 async def test_behind_a_long_stretch_without_tasks_the_next_window_is_not_long(
-    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+    conn: Connection, make_task: MakeTask, searched: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is fast to find nothing, and says nothing of the ids before it."""
     first = await ended(conn, make_task, TaskState.FAILED)
@@ -218,13 +224,6 @@ async def test_behind_a_long_stretch_without_tasks_the_next_window_is_not_long(
     await make_task()
     monkeypatch.setattr(search, "WINDOW", 2)
     monkeypatch.setattr(search, "LONGEST", 100)
-    lengths, fetched = [], search.fetched
-
-    async def noted(conn: Connection, sql: str, start: int | None, end: int, *given: Any) -> list[Any]:
-        lengths.append(0 if start is None else end - start)
-        return await fetched(conn, sql, start, end, *given)
-
-    monkeypatch.setattr(search, "fetched", noted)
     found = await search.search(conn, Filters(states=[TaskState.FAILED]), limit=5, patience=30.0)
     assert [view.id for view in found.tasks] == [first]
-    assert 2 < max(lengths) <= 100
+    assert 2 < max(end - start for start, end in searched) <= 100

@@ -66,4 +66,4 @@ class RolledBack:
         return self._depth > 0
 
 
-RolledBack.__module__ = "asyncpg"  # by which store/tasks/enqueue.py recognizes the driver
+RolledBack.__module__ = "asyncpg"  # by which store/submission/enqueue.py recognizes the driver

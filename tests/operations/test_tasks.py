@@ -32,7 +32,7 @@ from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search.search import Count
 from mainspring.store.search.task_views import TaskSummary
-from mainspring.store.tasks import enqueue
+from mainspring.store.submission import drivers, submissions
 
 NARROW = Actor("token:ci", jobs=("report-*",))
 Operation = Callable[[Connection, Actor, int], Awaitable[Any]]
@@ -318,7 +318,7 @@ async def test_days_have_24_hours_where_a_session_has_a_time_zone(conn: Connecti
     assert (await tasks.status(conn, ACTOR, id)).expires_at == later + half
     days = [timedelta(days=100 * number) for number in (1, 2, 3)]  # a change of clocks lies within one of them
     for far in days:
-        made = await enqueue.submit(conn, enqueue.Submission("job", "{}", delay=far, expires=far))
+        made = await drivers.submit(conn, submissions.Submission("job", "{}", delay=far, expires=far))
         row = await conn.fetchrow("select created_at, run_at, expires_at from mainspring.task where id = $1", made)
         assert (row["run_at"] - row["created_at"], row["expires_at"] - row["run_at"]) == (far, far)
 

@@ -14,7 +14,7 @@ from mainspring import App, Job, JobNotFound, ValidationError
 from mainspring.errors import StoreUnavailable
 from mainspring.operations.requests import group_commit
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.submission.submissions import Submission
 from tests.conftest import eventually
 
 _EACH_STATEMENT = """

@@ -25,8 +25,8 @@ from mainspring.store.access import audit
 from mainspring.store.batches import batches
 from mainspring.store.batches.batches import BatchView
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.tasks import enqueue
-from mainspring.store.tasks.enqueue import OpenBatch
+from mainspring.store.submission import drivers
+from mainspring.store.submission.submissions import OpenBatch
 
 _Before = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]  # the position in a list of batches
 
@@ -73,7 +73,7 @@ async def create(conn: Connection, actor: Actor, batch: NewBatch) -> BatchView:
     if given.parent is not None:
         await check(conn, actor, given.parent)
     async with conn.transaction():
-        id: int = await enqueue.submit(conn, given)
+        id: int = await drivers.submit(conn, given)
         await audit.record(conn, actor, "batch.create", f"batch:{id}", {"name": given.name})
         return await batches.get(conn, id)
 

@@ -1,6 +1,6 @@
 """Flows: submit tasks that run after each other, all or none; and what runs after what.
 
-Next: store/tasks/enqueue.py
+Next: store/submission/enqueue.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mainspring.operations.requests.task_filters import check_reach
 from mainspring.store.flows import flow_views
 from mainspring.store.flows.flow_views import FlowView
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.tasks import enqueue
+from mainspring.store.submission import drivers, submissions
 
 MOST = 10_000
 
@@ -49,7 +49,7 @@ async def submit(conn: Connection, actor: Actor, steps: Sequence[NewStep]) -> Su
             raise type(error)(f"steps[{number}]: {error.message}", field=error.field, **error.details) from None
         found.append((given, step.steps))
     async with conn.transaction():
-        return SubmittedFlow(await enqueue.submit(conn, enqueue.flow(found)))
+        return SubmittedFlow(await drivers.submit(conn, submissions.flow(found)))
 
 
 async def of_task(conn: Connection, actor: Actor, id: int) -> FlowView:

@@ -37,7 +37,8 @@ from mainspring.sdk.task import Decode, Task
 from mainspring.store.figures.stats import Stats
 from mainspring.store.postgres.database import Database
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks.enqueue import Request, check_connection
+from mainspring.store.submission.drivers import check_connection
+from mainspring.store.submission.submissions import Request
 from mainspring.sync import SYNC_TIMEOUT, Make
 
 P = ParamSpec("P")

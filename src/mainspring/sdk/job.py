@@ -37,7 +37,8 @@ from mainspring.sdk.flows.batch import Batch, batch_id
 from mainspring.sdk.flows.flow import Step
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Decode, Task
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, check_connection
+from mainspring.store.submission.drivers import check_connection
+from mainspring.store.submission.submissions import BulkSubmission, Submission
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App

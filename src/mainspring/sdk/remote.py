@@ -15,7 +15,7 @@ from mainspring.agent.attempt import Attempt, Submitter
 from mainspring.agent.context import attempt_of_handler
 from mainspring.compose import local, stores
 from mainspring.model.messages import Submit
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission
+from mainspring.store.submission.submissions import BulkSubmission, Submission
 
 
 async def submit_through_server(attempt: Attempt, submission: Submission | BulkSubmission) -> Any:

@@ -29,9 +29,10 @@ from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.search import search
 from mainspring.store.search.filters import Filters
+from mainspring.store.submission.for_attempts import submit_for_attempt
+from mainspring.store.submission.submissions import BulkSubmission as Many
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import jobs, tasks
-from mainspring.store.tasks.enqueue import BulkSubmission as Many
-from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
 from mainspring.store.tasks.tasks import Ended
 from mainspring.wire.channel import ChannelClosed
 

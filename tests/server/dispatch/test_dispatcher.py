@@ -26,8 +26,8 @@ from mainspring.server.dispatch import dispatcher
 from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import claim_order, claims, jobs, tasks
-from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
 LEAD = 5.0

@@ -39,8 +39,8 @@ from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import registry, settings
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import claims, jobs
-from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
 Join = Callable[..., Awaitable["Agent"]]

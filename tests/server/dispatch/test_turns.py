@@ -19,8 +19,8 @@ from mainspring.model.placement.placement import fits, requirements_of
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.server.dispatch.dispatcher import Dispatcher
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import claim_order, jobs
-from mainspring.store.tasks.enqueue import Submission
 
 LOW, NORMAL, CRITICAL = "low", "normal", "critical"
 DEFINITIONS = {

@@ -22,7 +22,8 @@ from mainspring.store.cluster import holds
 from mainspring.store.limits import handover, release
 from mainspring.store.limits.waits import waits
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks import broadcasts, claim_order, claims, enqueue, jobs, transitions
+from mainspring.store.submission import enqueue, submissions
+from mainspring.store.tasks import broadcasts, claim_order, claims, jobs, transitions
 
 FLOORS = [BOTTOM] * len(PRIORITY_LEVELS)
 
@@ -80,9 +81,9 @@ async def test_a_submission_to_a_held_job_is_not_claimed_by_its_own_insert(conn:
 
     async def is_claimed(job: str | None) -> bool:
         await hold(conn, job)
-        submissions = [enqueue.Submission("job", "{}")] * 2
-        one = await enqueue.submit_and_claim(conn, submissions[:1], [place], OWNER)
-        two = await enqueue.submit_and_claim(conn, submissions, [place, place], OWNER)
+        given = [submissions.Submission("job", "{}")] * 2
+        one = await enqueue.submit_and_claim(conn, given[:1], [place], OWNER)
+        two = await enqueue.submit_and_claim(conn, given, [place, place], OWNER)
         return any(token is not None for _, token in [*one, *two])
 
     assert not await is_claimed("job")

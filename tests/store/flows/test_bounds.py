@@ -18,8 +18,10 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster import settings
 from mainspring.store.flows import bounds
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.drivers import submit
+from mainspring.store.submission.enqueue import submit_each
+from mainspring.store.submission.submissions import BulkSubmission, Submission
 from mainspring.store.tasks import jobs, tasks, transitions
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_each
 
 SMALL = Definition(Python("small"), max_queued=3)
 

@@ -15,8 +15,10 @@ from mainspring.server.planning.expiry import ExpiryLoop
 from mainspring.store.cluster import settings
 from mainspring.store.flows import expiry
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.drivers import submit
+from mainspring.store.submission.enqueue import submit_each
+from mainspring.store.submission.submissions import BulkSubmission, Submission
 from mainspring.store.tasks import dependencies, jobs, tasks, transitions
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_each
 
 SOON = timedelta(milliseconds=1)
 

@@ -14,8 +14,9 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.server.cluster.bounds_keeper import BoundsKeeper
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.drivers import submit
+from mainspring.store.submission.submissions import BulkSubmission
 from mainspring.store.tasks import jobs
-from mainspring.store.tasks.enqueue import BulkSubmission, submit
 
 KILLS = 40
 

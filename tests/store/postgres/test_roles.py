@@ -33,8 +33,8 @@ from mainspring.store.postgres import roles
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.migrate import FOLDER, migrate
 from mainspring.store.postgres.roles import KINDS, Kind
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.enqueue import Submission
 
 GRANTED: dict[str, Kind] = {"shop": "producer", "web": "producer", "auditor": "viewer", "scheduler": "server"}
 

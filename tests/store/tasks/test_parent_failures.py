@@ -12,8 +12,10 @@ from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.drivers import submit
+from mainspring.store.submission.enqueue import submit_each
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import dependencies, jobs, tasks, transitions
-from mainspring.store.tasks.enqueue import Submission, submit, submit_each
 
 POLICIES = {"skip": "skipped", "fail": "failed", "run": "pending"}
 UNSUCCESSFUL = sorted(TERMINAL - {TaskState.SUCCEEDED})

@@ -1,7 +1,7 @@
 """Options of a task: what few tasks have, kept as one JSON object in `task.options`.
 
 The names are part of the schema and never change; mainspring.check_options() (0001_schema.sql, 7) has the same bounds.
-Next: store/tasks/enqueue.py
+Next: store/submission/enqueue.py
 """
 
 from __future__ import annotations

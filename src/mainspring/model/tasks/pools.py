@@ -13,7 +13,7 @@ A row of mainspring.pool is an interned set of requirements. What a task's colum
 
 No index contains the state, so only `pool` keeps a task out of claims: a claim scans one served pool.
 The conditions are for SQL, behind the name of a task's row: `where t.{IS_DAEMON}`.
-Next: store/tasks/enqueue.py
+Next: store/submission/enqueue.py
 """
 
 from __future__ import annotations

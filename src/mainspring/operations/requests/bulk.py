@@ -22,8 +22,8 @@ from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.lines import Chunk, Lines, Read, read
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.tasks import enqueue
-from mainspring.store.tasks.enqueue import BulkSubmission
+from mainspring.store.submission import drivers
+from mainspring.store.submission.submissions import BulkSubmission
 
 FLUSH_AFTER = 0.1  # seconds that a line waits for more
 MOST_ATOMIC = 10_000  # lines in one transaction
@@ -198,7 +198,7 @@ async def _submit(conn: Connection, actor: Actor, found: Read, *, stops: bool) -
                 many = BulkSubmission(
                     plain.job, plain.args, plain.priority, batch=plain.batch, submitter=new_tasks.submitter(actor)
                 )
-                ids = await enqueue.submit(conn, many)
+                ids = await drivers.submit(conn, many)
             return {number: Submitted(id, PENDING.label, True) for number, id in zip(found.numbers, ids, strict=True)}
     if not stops:
         return {**found.refused, **await _each(conn, actor, found.numbers, found.tasks)}

@@ -8,7 +8,7 @@ that come while a statement is under way gather, and the next one takes them all
     a caller is cancelled              the statement continues for the others
 
 A key may have to wait for another transaction, so submissions with keys do not hold up those without.
-Next: store/tasks/enqueue.py
+Next: store/submission/enqueue.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from mainspring.errors import StoreUnavailable
-from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.submission.submissions import Submission
 
 PATIENCE = 0.1  # seconds after which what has gathered no longer waits for a statement that has no answer
 MOST = 256  # submissions in one statement

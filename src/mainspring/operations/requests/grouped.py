@@ -15,8 +15,8 @@ from mainspring.operations import Connections
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.group_commit import Submissions
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
-from mainspring.store.tasks import enqueue
-from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.submission import enqueue
+from mainspring.store.submission.submissions import Submission
 
 Made = tuple[int, bool]  # the id, and whether the task was created: else it is the one that has the key
 

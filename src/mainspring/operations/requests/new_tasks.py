@@ -1,6 +1,6 @@
 """New tasks: what a caller submits, checked as the SDK checks it → what the store inserts.
 
-Next: store/tasks/enqueue.py
+Next: store/submission/enqueue.py
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import lookup
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks import enqueue, jobs
-from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.submission import enqueue
+from mainspring.store.submission.submissions import Submission
+from mainspring.store.tasks import jobs
 
 MOST = 10_000  # tasks that are submitted at once
 MOST_PARENTS = 1000

@@ -22,15 +22,9 @@ from mainspring.store.batches import batches
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.postgres.database import Database
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks.enqueue import (
-    BulkSubmission,
-    CloseBatch,
-    Request,
-    Submission,
-    submit,
-    submit_each,
-    submit_sync,
-)
+from mainspring.store.submission.drivers import submit, submit_sync
+from mainspring.store.submission.enqueue import submit_each
+from mainspring.store.submission.submissions import BulkSubmission, CloseBatch, Request, Submission
 from mainspring.sync import SYNC_TIMEOUT, SyncBridge
 
 P = ParamSpec("P")

@@ -33,7 +33,7 @@ from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.task import Decode, result_of
 from mainspring.store.postgres.database import Database
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks.enqueue import (
+from mainspring.store.submission.submissions import (
     BulkSubmission,
     CloseBatch,
     FlowSubmission,

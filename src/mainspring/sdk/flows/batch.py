@@ -25,7 +25,7 @@ from mainspring.operations import batches, waiting
 from mainspring.operations.batches import BatchDetail
 from mainspring.sdk.flows.flow import Step
 from mainspring.sdk.task import check_timeout
-from mainspring.store.tasks.enqueue import CloseBatch, OpenBatch
+from mainspring.store.submission.submissions import CloseBatch, OpenBatch
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App

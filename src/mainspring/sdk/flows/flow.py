@@ -7,7 +7,7 @@
 A chain runs its parts one after the other, a group runs them side by side; a part is a job with arguments, a chain or a
 group. What comes behind a group waits for all of it. Nothing runs in between: the edges are rows, and the tasks are
 tasks like all others.
-Next: store/tasks/enqueue.py
+Next: store/submission/enqueue.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from mainspring.errors import ValidationError, shown
 from mainspring.model.flows.batches import Callback
 from mainspring.model.flows.options import OnParentFailure, check_on_parent_failure
 from mainspring.sdk.task import Task
-from mainspring.store.tasks.enqueue import FlowSubmission, Submission, check_connection, flow
+from mainspring.store.submission.drivers import check_connection
+from mainspring.store.submission.submissions import FlowSubmission, Submission, flow
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App

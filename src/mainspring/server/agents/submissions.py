@@ -3,9 +3,9 @@
 Each agent's requests run one after the other, those of a few agents at once, on connections of the pool: they delay
 neither reports nor each other for long. A repeated request gets the same answer and enqueues nothing more.
 Reads   Submit, from server/agents/connection.py
-Writes  store.tasks.enqueue
+Writes  store.submission.for_attempts
 Sends   Submitted
-Next:   store/tasks/enqueue.py
+Next:   store/submission/enqueue.py
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from mainspring.loops import Signal
 from mainspring.model.messages import AttemptId, Submit, Submitted
 from mainspring.server.agents.session import AgentSession
 from mainspring.store.postgres.database import Database
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit_for_attempt
+from mainspring.store.submission.for_attempts import submit_for_attempt
+from mainspring.store.submission.submissions import BulkSubmission, Submission
 from mainspring.wire.channel import ChannelClosed
 
 log = logging.getLogger("mainspring")

@@ -33,8 +33,8 @@ from mainspring.server.dispatch.stragglers import Stragglers
 from mainspring.server.dispatch.submissions import ClaimedSubmissions
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Database
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import claim_order, claims, sticky
-from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
 AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step finds due tasks

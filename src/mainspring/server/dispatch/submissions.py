@@ -1,7 +1,7 @@
 """ClaimedSubmissions: tasks that the application in this process submits are claimed by their own insert.
 
 One statement in place of two, for agents here that have room while nothing waits before the tasks.
-Writes  store.tasks.enqueue   (a new task: pending, or assigned)
+Writes  store.submission.enqueue   (a new task: pending, or assigned)
 Sends   Dispatch, through server/dispatch/arming.py
 Next:   server/dispatch/arming.py
 """
@@ -20,8 +20,9 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.placement import AgentPlacement
 from mainspring.store.postgres.database import Database, DedicatedConnection
+from mainspring.store.submission.enqueue import Place, submit_and_claim
+from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks.claims import Claim
-from mainspring.store.tasks.enqueue import Place, Submission, submit_and_claim
 from mainspring.wire.clock import Clock
 
 Places = list[Place | None]

@@ -1,7 +1,7 @@
 """Claim order: which pools claim how much, in which order, and where the first waiting tasks of each are.
 
 These statements only look: what they find is claimed by store/tasks/claims.py, and may be gone by then.
-Next: server/dispatch/dispatcher.py
+Next: store/tasks/claims.py
 """
 
 from __future__ import annotations

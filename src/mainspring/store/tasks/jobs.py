@@ -1,7 +1,7 @@
 """Jobs: definitions that applications and people register, and servers read.
 
 Writes  mainspring.job, mainspring.pool
-Next:   store/tasks/enqueue.py
+Next:   store/submission/enqueue.py
 """
 
 from __future__ import annotations

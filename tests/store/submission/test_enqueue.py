@@ -22,17 +22,11 @@ from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.numbers import MAX_INTEGER
 from mainspring.store.postgres.database import Connection, Database, translate
+from mainspring.store.submission.drivers import submit, submit_sync
+from mainspring.store.submission.enqueue import Place, submit_and_claim, submit_each
+from mainspring.store.submission.submissions import BulkSubmission, Submission
 from mainspring.store.tasks import jobs, transitions
 from mainspring.store.tasks.claims import BATCH_TOKENS
-from mainspring.store.tasks.enqueue import (
-    BulkSubmission,
-    Place,
-    Submission,
-    submit,
-    submit_and_claim,
-    submit_each,
-    submit_sync,
-)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,8 @@ from benchmarks.load import load as steady_load
 from benchmarks.network import APP, Process, process, read_stamps
 from benchmarks.stored import FILTERS, make_days, store
 from mainspring.model.access.actors import Actor, Role
-from mainspring.operations import access, tasks
+from mainspring.operations import access
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection, Database
 
 ACTOR = Actor("benchmark")

@@ -40,7 +40,8 @@ from mainspring import operations
 from mainspring.model.access.actors import Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import access, jobs
+from mainspring.operations import access
+from mainspring.operations.definitions import jobs
 
 SCHEDULES = 100_000
 ARGUMENTS = [

@@ -21,7 +21,7 @@ from benchmarks.common import arguments, connection, empty_tables, quantiles, ru
 from mainspring.model.access.actors import Actor
 from mainspring.model.figures.buckets import DURATION, LATENESS
 from mainspring.model.tasks.claim_floors import BOTTOM
-from mainspring.operations import cluster
+from mainspring.operations.condition import cluster
 from mainspring.server.cluster.queue_counter import QueueCounter
 from mainspring.store.figures import queues, rollups
 from mainspring.store.postgres.database import Connection, Database

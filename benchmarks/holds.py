@@ -24,7 +24,8 @@ from mainspring.api.make import make_api
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import access, jobs, schedules
+from mainspring.operations import access
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.store.postgres.database import Connection, Database
 
 ACTOR = Actor("benchmark")

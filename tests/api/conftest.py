@@ -12,7 +12,7 @@ from mainspring.api.app import Api
 from mainspring.api.make import make_api
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import jobs
+from mainspring.operations.definitions import jobs
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 

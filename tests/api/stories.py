@@ -30,7 +30,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations.holds import hold, hold_job
+from mainspring.operations.definitions.holds import hold, hold_job
 from mainspring.server.alerting.evaluator import Evaluator
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server

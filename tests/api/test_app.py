@@ -11,8 +11,9 @@ from mainspring.api.app import Api
 from mainspring.errors import Busy
 from mainspring.model.access.actors import Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import schedules, tasks
+from mainspring.operations.definitions import schedules
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection
 from tests.api.conftest import ACTOR, Caller, MakeCaller
 
@@ -135,7 +136,7 @@ async def test_a_wait_is_had_by_every_method_and_never_fails_after_the_commit(
     async def fails(*_: object) -> None:
         raise Busy("all connections are in use")
 
-    monkeypatch.setattr("mainspring.operations.tasks.status", fails)
+    monkeypatch.setattr("mainspring.operations.work.tasks.status", fails)
     durable = await admin.post("/api/v1/tasks?wait=0.01", json={"job": job})
     assert durable.status_code == 201, "else its caller would submit it again"
     assert "task" not in durable.json()

@@ -13,7 +13,7 @@ from mainspring.api.make import make_api
 from mainspring.model.access.actors import Role
 from mainspring.model.metrics.metrics import METRICS
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import autoscale
+from mainspring.operations.condition import autoscale
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs

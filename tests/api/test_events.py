@@ -17,8 +17,9 @@ from mainspring.errors import RateLimited
 from mainspring.model.access.actors import Role
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import jobs, schedules, tasks
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.figures import changes
 from mainspring.store.postgres.database import Connection, Database

@@ -11,12 +11,12 @@ import pytest
 
 from mainspring.api import answers, app
 from mainspring.api.lent import LentConnection
-from mainspring.operations import tasks
 from mainspring.operations.pages import Page
 from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import forecast
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import POOL_SIZE, Connection, Database
 from mainspring.store.postgres.rows import LONG, views_in_turns

@@ -13,7 +13,7 @@ import pytest
 
 from mainspring.model.access.actors import Role
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import tasks
+from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 from tests.api.conftest import ACTOR

@@ -16,9 +16,10 @@ from mainspring.model.access.actors import Role
 from mainspring.model.flows.batches import Callback
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import batches, calendars, daemons, jobs, schedules, tasks
-from mainspring.operations.batches import NewBatch
+from mainspring.operations.definitions import calendars, daemons, jobs, schedules
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import batches, tasks
+from mainspring.operations.work.batches import NewBatch
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 from tests.api.conftest import ACTOR, MakeCaller

@@ -7,8 +7,10 @@ from typing import NamedTuple
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import access, calendars, daemons, jobs, schedules, tasks
+from mainspring.operations import access
+from mainspring.operations.definitions import calendars, daemons, jobs, schedules
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 

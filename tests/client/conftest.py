@@ -13,8 +13,9 @@ from mainspring.client.local import LocalClient
 from mainspring.client.remote import Client
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import jobs, tasks
+from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 

@@ -10,7 +10,7 @@ from tests.client.conftest import ACTOR
 from tests.journey.pages import Page
 
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import jobs
+from mainspring.operations.definitions import jobs
 from mainspring.store.postgres.database import Connection
 
 PAGE = Page("docs/reference/client.md")

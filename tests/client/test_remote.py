@@ -25,8 +25,11 @@ from mainspring.errors import (
 )
 from mainspring.model.access.actors import Role
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import cluster, jobs, settings, tasks
+from mainspring.operations import settings
+from mainspring.operations.condition import cluster
+from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.tasks import Piece

@@ -29,32 +29,17 @@ from mainspring.model.flows.batches import Callback
 from mainspring.model.flows.rules import Condition, NewRule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import (
-    access,
-    autoscale,
-    batches,
-    calendars,
-    cluster,
-    daemons,
-    failing,
-    fleet,
-    flows,
-    health,
-    holds,
-    jobs,
-    output,
-    rules,
-    schedules,
-    settings,
-    tasks,
-)
+from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
-from mainspring.operations.batches import NewBatch
-from mainspring.operations.flows import NewStep
+from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.definitions.schedules import ScheduleFilter
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import TaskFilter
-from mainspring.operations.schedules import ScheduleFilter
+from mainspring.operations.work import batches, flows, output, tasks
+from mainspring.operations.work.batches import NewBatch
+from mainspring.operations.work.flows import NewStep
 from mainspring.store.access import tokens
 from mainspring.store.alerts import deliveries
 from mainspring.store.postgres.database import Connection, Database

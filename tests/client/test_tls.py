@@ -18,7 +18,7 @@ import mainspring
 from mainspring.errors import ServerUnavailable
 from mainspring.model.access.actors import Role
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import tasks
+from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.tasks import Piece

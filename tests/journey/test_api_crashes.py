@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import jobs
+from mainspring.operations.definitions import jobs
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.postgres.migrate import migrate

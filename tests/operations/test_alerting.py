@@ -26,9 +26,11 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.alerts.channels import ChannelSpec
 from mainspring.model.alerts.kinds import KINDS
 from mainspring.model.alerts.rules import AlertRuleSpec
-from mainspring.operations import alert_rules, alerts, calendars, channels, health, mutes
+from mainspring.operations import alert_rules, alerts, channels, mutes
 from mainspring.operations.alerting.alert_rules import AlertRuleChange
 from mainspring.operations.alerting.channels import ChannelChange
+from mainspring.operations.condition import health
+from mainspring.operations.definitions import calendars
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
 

@@ -20,20 +20,10 @@ from mainspring.model.flows.rules import NewRule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import (
-    access,
-    backfill,
-    calendars,
-    daemons,
-    fleet,
-    holds,
-    jobs,
-    rules,
-    schedules,
-    settings,
-    skips,
-    tasks,
-)
+from mainspring.operations import access, backfill, settings, skips
+from mainspring.operations.condition import fleet
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.work import tasks
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
 
@@ -233,12 +223,12 @@ async def last_entry(conn: Connection) -> int:
 READS = {
     "access": {"list_tokens", "list_sessions", "list_audit", "who"},
     "alerting.scaling": {"wanted_agents"},
-    "autoscale": {"autoscale"},
-    "calendars": {"listing", "show"},
-    "rules": {"listing", "show", "explain"},
-    "batches": {"listing", "show", "check"},
-    "flows": {"submit", "of_task", "of_batch"},  # as tasks: each says itself who submitted it
-    "cluster": {
+    "condition.autoscale": {"autoscale"},
+    "definitions.calendars": {"listing", "show"},
+    "definitions.rules": {"listing", "show", "explain"},
+    "work.batches": {"listing", "show", "check"},
+    "work.flows": {"submit", "of_task", "of_batch"},  # as tasks: each says itself who submitted it
+    "condition.cluster": {
         "servers",
         "server",
         "segments",
@@ -250,13 +240,13 @@ READS = {
         "queues",
         "postgresql",
     },
-    "daemons": {"listing", "show"},
-    "fleet": {"listing", "show", "armed", "armed_fleet", "sessions"},
-    "health": {"health"},
-    "jobs": {"listing", "find"},
-    "output": {"read", "resolve"},
-    "schedules": {"listing", "count", "show", "find"},
-    "failing": {"failing"},
+    "definitions.daemons": {"listing", "show"},
+    "condition.fleet": {"listing", "show", "armed", "armed_fleet", "sessions"},
+    "condition.health": {"health"},
+    "definitions.jobs": {"listing", "find"},
+    "work.output": {"read", "resolve"},
+    "definitions.schedules": {"listing", "count", "show", "find"},
+    "condition.failing": {"failing"},
     "planning.timeline": {"show"},
     "planning.coming": {"next_fires", "missed", "strips"},
     "planning.forecast": {"forecast", "count"},
@@ -274,9 +264,9 @@ READS = {
     "parts.by_name": {"page"},
     "parts.task_detail": {"detail"},
     "parts.workload": {"read"},
-    "holds": {"show", "view"},
+    "definitions.holds": {"show", "view"},
     "settings": {"show"},
-    "tasks": {
+    "work.tasks": {
         "submit",
         "submit_each",
         "listing",
@@ -286,28 +276,28 @@ READS = {
         "attempts",
         "children",
     },  # a task says itself who submitted it, and when
-    "waiting": {"wait", "wait_for_batch"},
+    "work.waiting": {"wait", "wait_for_batch"},
 }
 AUDITED = {
     "access": {
         *("create_token", "revoke_token", "create_login", "exchange_login", "revoke_session", "logout"),
         *("grant_role", "revoke_role"),
     },
-    "calendars": {"put", "delete"},
-    "rules": {"put", "delete"},
-    "batches": {"create", "close", "cancel", "retry"},
+    "definitions.calendars": {"put", "delete"},
+    "definitions.rules": {"put", "delete"},
+    "work.batches": {"create", "close", "cancel", "retry"},
     "alerting.alert_rules": {"put", "edit", "delete"},
     "alerting.channels": {"put", "edit", "delete", "send_test"},
     "alerting.mutes": {"create", "delete"},
-    "daemons": {"put", "delete", "start", "stop", "scale", "restart"},
+    "definitions.daemons": {"put", "delete", "start", "stop", "scale", "restart"},
     "planning.backfill": {"step"},
     "planning.skips": {"skip", "unskip"},
-    "fleet": {"drain", "undrain"},
-    "holds": {"hold_job", "hold", "release_job", "release"},
+    "condition.fleet": {"drain", "undrain"},
+    "definitions.holds": {"hold_job", "hold", "release_job", "release"},
     "settings": {"edit"},
-    "jobs": {"put", "edit", "delete", "show"},
-    "schedules": {"put", "edit", "enable", "disable", "delete", "run", "act"},
-    "tasks": {"cancel", "skip", "pause", "resume", "restart", "retry", "change", "act"},
+    "definitions.jobs": {"put", "edit", "delete", "show"},
+    "definitions.schedules": {"put", "edit", "enable", "disable", "delete", "run", "act"},
+    "work.tasks": {"cancel", "skip", "pause", "resume", "restart", "retry", "change", "act"},
 }
 
 

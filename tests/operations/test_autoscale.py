@@ -16,8 +16,9 @@ from mainspring.model.figures.buckets import DURATION, LATENESS, empty
 from mainspring.model.figures.counts import Counts
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import autoscale, holds, jobs, schedules
-from mainspring.operations.autoscale import Autoscale
+from mainspring.operations.condition import autoscale
+from mainspring.operations.condition.autoscale import Autoscale
+from mainspring.operations.definitions import holds, jobs, schedules
 from mainspring.operations.parts import workload
 from mainspring.operations.planning import skips
 from mainspring.store.figures import queues, rollups, scaling

@@ -8,8 +8,8 @@ from tests.operations.conftest import ACTOR, BAD_NAME, echo, same_in_json
 from mainspring.errors import CalendarNotFound, Conflict, NameTaken, NotFound, StaleVersion, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import calendars, jobs, schedules
-from mainspring.operations.calendars import CalendarChange, CalendarView
+from mainspring.operations.definitions import calendars, jobs, schedules
+from mainspring.operations.definitions.calendars import CalendarChange, CalendarView
 from mainspring.operations.pages import Page
 from mainspring.store.postgres.database import Connection
 

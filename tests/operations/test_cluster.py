@@ -9,7 +9,7 @@ from tests.conftest import MakeTask
 from tests.operations.conftest import ACTOR, BAD_NAME
 
 from mainspring.errors import NotFound, ValidationError
-from mainspring.operations import cluster
+from mainspring.operations.condition import cluster
 from mainspring.store.postgres.database import Connection
 
 

@@ -8,8 +8,8 @@ from tests.operations.conftest import ACTOR, BAD_NAME, echo, same_in_json
 from mainspring.errors import Conflict, InvalidTransition, NotFound, ScheduleNotFound, StaleVersion, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import daemons, jobs, schedules
-from mainspring.operations.daemons import DaemonChange
+from mainspring.operations.definitions import daemons, jobs, schedules
+from mainspring.operations.definitions.daemons import DaemonChange
 from mainspring.operations.pages import Page
 from mainspring.store.daemons.daemon_views import Daemon
 from mainspring.store.postgres.database import Connection

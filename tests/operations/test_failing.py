@@ -9,7 +9,8 @@ from tests.operations.conftest import ACTOR, echo
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.figures.buckets import LATENESS
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import cluster, failing, jobs
+from mainspring.operations.condition import cluster, failing
+from mainspring.operations.definitions import jobs
 from mainspring.store.postgres.database import Connection
 
 

@@ -15,9 +15,9 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.figures.buckets import DURATION, LATENESS, empty
 from mainspring.model.figures.counts import Counts
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import cluster
-from mainspring.operations import jobs as jobs_operations
-from mainspring.operations.cluster import Step
+from mainspring.operations.condition import cluster
+from mainspring.operations.condition.cluster import Step
+from mainspring.operations.definitions import jobs as jobs_operations
 from mainspring.store.figures import queues, rollups
 from mainspring.store.figures.queues import Queues
 from mainspring.store.figures.rollups import ALL_JOBS, Rollup

@@ -11,7 +11,7 @@ from tests.operations.conftest import ACTOR, BAD_NAME, add_agent
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import fleet
+from mainspring.operations.condition import fleet
 from mainspring.store.postgres.database import Connection
 
 

@@ -11,9 +11,10 @@ from mainspring.errors import BatchNotFound, InvalidTransition, TaskNotFound, Va
 from mainspring.model.access.actors import Actor
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import batches, flows, jobs, tasks
-from mainspring.operations.batches import NewBatch
+from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import batches, flows, tasks
+from mainspring.operations.work.batches import NewBatch
 from mainspring.store.flows import flow_views, parents
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import dependencies, transitions

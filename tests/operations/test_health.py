@@ -13,7 +13,7 @@ from tests.operations.conftest import ACTOR, add_agent, echo
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.access.actors import Actor
-from mainspring.operations.health import Check, Health, Status, health, unavailable
+from mainspring.operations.condition.health import Check, Health, Status, health, unavailable
 from mainspring.store.maintenance import chore_log
 from mainspring.store.maintenance.chore_log import Done
 from mainspring.store.postgres.database import Connection, Database

@@ -8,8 +8,9 @@ from tests.store.limits.test_release import define_job, submit
 
 from mainspring.errors import Forbidden, JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
-from mainspring.operations import health, holds, jobs
-from mainspring.operations.health import Check
+from mainspring.operations.condition import health
+from mainspring.operations.condition.health import Check
+from mainspring.operations.definitions import holds, jobs
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
 

@@ -13,11 +13,12 @@ from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.jobs import Definition
-from mainspring.operations import jobs, schedules, tasks
-from mainspring.operations.jobs import JobChange, JobView
+from mainspring.operations.definitions import jobs, schedules
+from mainspring.operations.definitions.jobs import JobChange, JobView
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs as stored_jobs
 

@@ -12,9 +12,10 @@ from tests.operations.conftest import ACTOR, add_agent, echo
 
 from mainspring.errors import JobNotFound, NoAgents, TaskExists, ValidationError
 from mainspring.model.access.actors import Actor
-from mainspring.operations import jobs, tasks
+from mainspring.operations.definitions import jobs
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection, Database
 
 BIG = 2**53 + 1

@@ -13,9 +13,9 @@ from tests.conftest import MakeTask, eventually
 
 from mainspring.errors import StoreUnavailable, TaskNotFound
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations.output import Cursor, Interrupted, NewAttempt, follow
 from mainspring.operations.parts import output_readers
 from mainspring.operations.parts.output_readers import Alone, Together
+from mainspring.operations.work.output import Cursor, Interrupted, NewAttempt, follow
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.search import output_looks
 from mainspring.store.search.output_looks import Wanted

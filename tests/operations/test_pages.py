@@ -16,7 +16,8 @@ from tests.operations.conftest import ACTOR, add_agent
 
 from mainspring.errors import BadCursor, ValidationError
 from mainspring.model.access.actors import Actor, Role
-from mainspring.operations import access, cluster, fleet, pages
+from mainspring.operations import access, pages
+from mainspring.operations.condition import cluster, fleet
 from mainspring.operations.pages import Page
 from mainspring.store.postgres.database import Connection
 

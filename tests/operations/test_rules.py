@@ -12,8 +12,9 @@ from tests.operations.conftest import ACTOR, echo, same_in_json
 from mainspring.errors import Forbidden, NameTaken, RuleNotFound, StaleVersion, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.flows.rules import EXAMPLES, Condition, NewRule
-from mainspring.operations import jobs, rules, settings
-from mainspring.operations.rules import RuleChange, RuleTest
+from mainspring.operations import settings
+from mainspring.operations.definitions import jobs, rules
+from mainspring.operations.definitions.rules import RuleChange, RuleTest
 from mainspring.store.flows import bounds
 from mainspring.store.postgres.database import Connection, Database
 

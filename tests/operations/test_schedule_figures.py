@@ -10,7 +10,8 @@ from tests.operations.conftest import ACTOR, echo
 from mainspring.errors import ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import cluster, jobs, schedules
+from mainspring.operations.condition import cluster
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.store.figures import schedule_series
 from mainspring.store.figures.series import Series, Spread
 from mainspring.store.postgres.database import Connection

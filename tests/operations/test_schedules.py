@@ -25,11 +25,11 @@ from mainspring.errors import (
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules
+from mainspring.operations.definitions import jobs, schedules
+from mainspring.operations.definitions.schedules import ActionStep, ScheduleFilter, ScheduleRun
 from mainspring.operations.pages import Page
 from mainspring.operations.planning import schedule_views
 from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleDetail, ScheduleView
-from mainspring.operations.schedules import ActionStep, ScheduleFilter, ScheduleRun
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules as stored_schedules

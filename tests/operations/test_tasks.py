@@ -23,12 +23,13 @@ from mainspring.errors import (
 )
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import jobs, output, tasks
+from mainspring.operations.definitions import jobs
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import task_detail
 from mainspring.operations.parts.task_views import Skipped, TaskDetail, TaskRetried, TaskStateView
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import TaskFilter
+from mainspring.operations.work import output, tasks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search.search import Count
 from mainspring.store.search.task_views import TaskSummary

@@ -12,7 +12,7 @@ from tests.server.watch.conftest import set_clock
 from mainspring.errors import ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.planning import timeline
 from mainspring.operations.planning.timeline import Line
 from mainspring.store.postgres.database import Connection

@@ -10,7 +10,7 @@ from tests.operations.conftest import ACTOR
 
 from mainspring.errors import StoreUnavailable, TaskNotFound, WaitTimeout
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import tasks, waiting
+from mainspring.operations.work import tasks, waiting
 from mainspring.store.postgres.database import Connection, Database
 
 

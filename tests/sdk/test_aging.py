@@ -82,7 +82,7 @@ async def test_without_aging_a_low_task_waits_for_all_that_is_more_important(app
 
 
 async def test_a_task_says_what_it_counts_as(app: App) -> None:
-    from mainspring.operations import tasks
+    from mainspring.operations.work import tasks
 
     @app.job(priority="low", requires={"gpu": "yes"})
     async def nowhere() -> None: ...

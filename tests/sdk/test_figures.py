@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import App, RetryAfter, TaskFailed, current_task
 from mainspring.model.access.actors import Actor
-from mainspring.operations import cluster
+from mainspring.operations.condition import cluster
 from mainspring.store.figures import queues, rollups
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import tasks

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mainspring import App, NoAgents, TaskFailed, current_task
-from mainspring.operations import settings, tasks
+from mainspring.operations import settings
 from mainspring.operations.actors import this_user
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection
 
 

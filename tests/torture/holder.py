@@ -17,7 +17,7 @@ import asyncpg
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.access.actors import Actor
-from mainspring.operations import holds
+from mainspring.operations.definitions import holds
 from mainspring.store.postgres.database import Database
 from tests.torture.evidence import HeldSpan
 

@@ -44,10 +44,11 @@ from mainspring.errors import (
 )
 from mainspring.model.access.actors import Role
 from mainspring.model.words.durations import Duration
-from mainspring.operations import Connections, tasks
+from mainspring.operations import Connections
 from mainspring.operations.parts.output_readers import Together
 from mainspring.operations.requests.grouped import GroupedTasks
-from mainspring.operations.waiting import Waiting
+from mainspring.operations.work import tasks
+from mainspring.operations.work.waiting import Waiting
 from mainspring.store.access import audit
 from mainspring.store.postgres.rows import long_json_as_text
 

@@ -17,7 +17,7 @@ from mainspring.api.answers import Answer
 from mainspring.api.call import Call
 from mainspring.api.problems import IdempotencyInProgress, IdempotencyMismatch
 from mainspring.errors import ValidationError
-from mainspring.operations import tasks
+from mainspring.operations.work import tasks
 from mainspring.store.access import idempotency
 
 REPLAYED = ("Idempotency-Replayed", "true")

@@ -13,7 +13,7 @@ from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import LOGIN, ROWS
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
-from mainspring.operations.health import DEGRADED_AFTER
+from mainspring.operations.condition.health import DEGRADED_AFTER
 
 
 def make_api(

@@ -3,7 +3,7 @@
 The signature of the operation says it all: its names are those on the wire, its annotations the types. Two parameters
 have headers of their own: `version` is If-Match, and `replace=False` is `If-None-Match: *`.
 The client writes requests by the same rules: client/written.py.
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations

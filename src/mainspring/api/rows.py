@@ -1,6 +1,6 @@
 """The rows of the table.
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations
@@ -12,27 +12,12 @@ from mainspring.api.streams import bulk, events, lines
 from mainspring.api.streams import output as output_stream
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
-from mainspring.operations import (
-    access,
-    autoscale,
-    batches,
-    calendars,
-    cluster,
-    daemons,
-    failing,
-    fleet,
-    flows,
-    health,
-    holds,
-    jobs,
-    output,
-    rules,
-    schedules,
-    settings,
-    tasks,
-)
+from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
+from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
+from mainspring.operations.work import batches, flows, output, tasks
 
 _RANGE = (("start", "from"), ("end", "to"))  # `from` is a word of Python
 _SUBMITS_A_TASK = (

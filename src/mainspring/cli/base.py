@@ -1,7 +1,7 @@
 """Base: what all commands share: options, examples in their help, and the client through which they call operations.
 
 `mainspring --help` loads this module and those of the commands, so they import nothing heavy.
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mainspring.client.interface import Operations
     from mainspring.config import Settings
     from mainspring.model.access.actors import Actor
-    from mainspring.operations.output import Event
     from mainspring.operations.pages import Page
     from mainspring.operations.requests.bulk import Answer, OnError, Receive
+    from mainspring.operations.work.output import Event
     from mainspring.store.postgres.database import Connection, Database
 
 P = ParamSpec("P")

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from mainspring.model.access.actors import Actor
-from mainspring.operations.output import Event
 from mainspring.operations.requests.bulk import Answer, OnError, Receive
+from mainspring.operations.work.output import Event
 from mainspring.store.postgres.connection import Connection
 
 P = ParamSpec("P")

@@ -1,6 +1,6 @@
 """LocalClient: the operations on a database, as the user of the operating system who runs this process.
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from mainspring.client.interface import Operation, P, R
-from mainspring.operations import Connections, output, waiting
+from mainspring.operations import Connections
 from mainspring.operations.actors import this_user
-from mainspring.operations.output import Event
 from mainspring.operations.requests import bulk
 from mainspring.operations.requests.bulk import Answer, OnError, Receive
+from mainspring.operations.work import output, waiting
+from mainspring.operations.work.output import Event
 
 
 class LocalClient:

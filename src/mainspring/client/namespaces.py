@@ -13,27 +13,12 @@ from typing import Any, Generic
 
 from mainspring.api.handlers import session
 from mainspring.client.interface import Operation, Operations, P, R
-from mainspring.operations import (
-    access,
-    autoscale,
-    batches,
-    calendars,
-    cluster,
-    daemons,
-    failing,
-    fleet,
-    flows,
-    health,
-    holds,
-    jobs,
-    output,
-    rules,
-    schedules,
-    settings,
-    tasks,
-)
+from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
+from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
+from mainspring.operations.work import batches, flows, output, tasks
 
 
 class Named(Generic[P, R]):

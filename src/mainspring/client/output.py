@@ -14,8 +14,8 @@ import msgspec
 
 from mainspring.client.sse import ServerEvent
 from mainspring.errors import ServerUnavailable, StoreUnavailable
-from mainspring.operations import output, tasks
-from mainspring.operations.output import STREAMS, Event, Interrupted, NewAttempt, PieceView
+from mainspring.operations.work import output, tasks
+from mainspring.operations.work.output import STREAMS, Event, Interrupted, NewAttempt, PieceView
 from mainspring.store.tasks.tasks import Piece
 
 if TYPE_CHECKING:

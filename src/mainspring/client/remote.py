@@ -59,10 +59,10 @@ from mainspring.errors import (
     shown,
 )
 from mainspring.model.tasks.states import TERMINAL, TaskState
-from mainspring.operations import tasks
-from mainspring.operations.output import Event
 from mainspring.operations.parts.task_views import TaskDetail
 from mainspring.operations.requests.bulk import Answer, OnError, Receive
+from mainspring.operations.work import tasks
+from mainspring.operations.work.output import Event
 from mainspring.sync import SyncBridge
 from mainspring.version import VERSION
 

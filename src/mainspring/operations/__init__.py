@@ -3,6 +3,15 @@
 An operation takes a connection, the actor who asks, and plain arguments; it checks them, acts in one transaction and
 returns a view. It knows neither click nor HTTP, reads no configuration and prints nothing. What takes longer than one
 transaction (following output, waiting for a task) takes `Connections` and holds none while it waits.
+
+    definitions/   jobs, schedules, calendars, daemons, priority rules; holds
+    work/          tasks, what they print, batches, flows
+    planning/      plan times: what was decided, what comes, filling in
+    condition/     servers, agents, figures, health
+    alerting/      alerts, their rules and channels
+    requests/      what callers send, checked
+    parts/         what several operations share
+
 Imports store/ and model/. Its modules are loaded on first use, so that `mainspring --help` does not pay for them.
 """
 
@@ -12,29 +21,12 @@ from typing import TYPE_CHECKING, Protocol
 from mainspring.store.postgres.connection import Connection
 
 if TYPE_CHECKING:
-    from mainspring.operations import (
-        access,
-        actors,
-        autoscale,
-        batches,
-        calendars,
-        cluster,
-        daemons,
-        fleet,
-        flows,
-        health,
-        holds,
-        jobs,
-        output,
-        pages,
-        rules,
-        schedules,
-        settings,
-        tasks,
-        waiting,
-    )
+    from mainspring.operations import access, actors, pages, settings
     from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
+    from mainspring.operations.condition import autoscale, cluster, fleet, health
+    from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
     from mainspring.operations.planning import backfill, fired, forecast, herds, plan_times, skips, timeline
+    from mainspring.operations.work import batches, flows, output, tasks, waiting
 
 __all__ = [
     "Connections",
@@ -74,6 +66,9 @@ __all__ = [
 _ROOMS = {
     **dict.fromkeys(("backfill", "fired", "forecast", "herds", "plan_times", "skips", "timeline"), "planning."),
     **dict.fromkeys(("alert_rules", "alerts", "channels", "mutes"), "alerting."),
+    **dict.fromkeys(("autoscale", "cluster", "fleet", "health"), "condition."),
+    **dict.fromkeys(("calendars", "daemons", "holds", "jobs", "rules", "schedules"), "definitions."),
+    **dict.fromkeys(("batches", "flows", "output", "tasks", "waiting"), "work."),
 }
 
 

@@ -9,7 +9,7 @@ anew for each page, and its digest only tells a mistake from a cursor.
     found = await store.listing(conn, after=position, limit=pages.check_limit(limit) + 1)
     return pages.page(found, limit, filters, lambda job: job.name)
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations

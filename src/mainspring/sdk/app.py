@@ -26,8 +26,8 @@ from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name, check_path_name
 from mainspring.model.words.numbers import check_id
 from mainspring.model.words.sizes import Size
-from mainspring.operations import cluster
 from mainspring.operations.actors import this_user
+from mainspring.operations.condition import cluster
 from mainspring.sdk import define
 from mainspring.sdk.backends.on_database import OnDatabase, Operation, Tasks
 from mainspring.sdk.flows.batch import Batch, BatchBlock, opening

@@ -18,7 +18,7 @@ from typing import Any
 from mainspring.compose import local, stores
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.operations.requests.group_commit import Send, Submissions
-from mainspring.operations.waiting import Waiting
+from mainspring.operations.work.waiting import Waiting
 from mainspring.store.postgres.database import Database
 
 log = logging.getLogger("mainspring")

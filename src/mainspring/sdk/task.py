@@ -1,6 +1,6 @@
 """Task: a handle on a task that was submitted.
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from mainspring.errors import ResultLost, TaskFailed, ValidationError, shown
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import Duration, seconds
-from mainspring.operations import tasks
+from mainspring.operations.work import tasks
 from mainspring.store.search.task_views import TaskView
 from mainspring.store.tasks.tasks import Ended
 

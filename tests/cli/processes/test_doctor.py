@@ -1,4 +1,4 @@
-"""`mainspring doctor`: the checks of operations/health.py, and an exit code for scripts."""
+"""`mainspring doctor`: the checks of operations/condition/health.py, and an exit code for scripts."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from mainspring.cli import render
 from mainspring.cli.schedules import view as schedules_view
 from mainspring.cli.schedules.schedules import tell_recalled
 from mainspring.model.schedules.define_schedule import define_schedule
-from mainspring.operations import schedules as schedule_operations
 from mainspring.operations.actors import this_user
+from mainspring.operations.definitions import schedules as schedule_operations
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.revoke import Recalled

@@ -11,8 +11,9 @@ from tests.operations.conftest import ACTOR, echo
 from mainspring.errors import ValidationError
 from mainspring.model.alerts.findings import Finding, Look
 from mainspring.model.alerts.rules import read_parameters
-from mainspring.operations import autoscale, jobs
 from mainspring.operations.alerting.kinds import FIND
+from mainspring.operations.condition import autoscale
+from mainspring.operations.definitions import jobs
 from mainspring.store.postgres.database import Connection
 
 

@@ -10,9 +10,10 @@ from tests.operations.conftest import ACTOR, echo, same_in_json
 from mainspring.errors import BadCursor, ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules, tasks
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.planning import backfill
 from mainspring.operations.planning.backfill import BackfillStep
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import backfill as store
 

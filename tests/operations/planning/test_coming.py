@@ -10,7 +10,7 @@ from tests.operations.conftest import ACTOR, echo
 from mainspring.errors import ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.planning import coming
 from mainspring.store.postgres.database import Connection
 

@@ -12,7 +12,7 @@ from tests.operations.conftest import ACTOR, echo, same_in_json
 from mainspring.errors import ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.planning import fired
 from mainspring.operations.planning.fired import Fired
 from mainspring.store.postgres.database import Connection

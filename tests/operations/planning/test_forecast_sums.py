@@ -14,7 +14,7 @@ from mainspring.model.schedules.planning import Decided, run_at
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.schedules.skips import covering
 from mainspring.model.schedules.timing import timing
-from mainspring.operations import calendars, jobs, schedules
+from mainspring.operations.definitions import calendars, jobs, schedules
 from mainspring.operations.planning import forecast, skips
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import schedules as stored_schedules

@@ -11,7 +11,7 @@ from tests.operations.conftest import ACTOR, echo, same_in_json
 from mainspring.errors import ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.planning import forecast, herds
 from mainspring.operations.planning.herds import CellStarts, SpreadPreview
 from mainspring.store.postgres.database import Connection

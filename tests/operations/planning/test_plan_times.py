@@ -13,11 +13,12 @@ from mainspring.errors import BadCursor, ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.forecasting.preview import Preview
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules, tasks
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.pages import Page
 from mainspring.operations.planning import plan_times
 from mainspring.operations.planning.plan_times import Explanation
 from mainspring.operations.planning.schedule_views import FireView
+from mainspring.operations.work import tasks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.missed import Checked
 

@@ -14,7 +14,8 @@ from tests.schedules import Entry, at, claimed, create, ledger, live, planned, s
 from mainspring.errors import InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.states import PENDING
-from mainspring.operations import access, schedules
+from mainspring.operations import access
+from mainspring.operations.definitions import schedules
 from mainspring.operations.planning import backfill, forecast, plan_times, skips, timeline
 from mainspring.operations.planning.skips import SkipChange
 from mainspring.server.planning.planner import Planner

@@ -23,7 +23,7 @@ from mainspring.model.schedules.planning import Reason
 from mainspring.model.schedules.story import Step, Story
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.model.tasks.waits import Wait
-from mainspring.operations import holds
+from mainspring.operations.definitions import holds
 from mainspring.operations.planning import plan_times, skips
 from mainspring.operations.planning.plan_times import Explanation
 from mainspring.server.planning.planner import Planner

@@ -15,7 +15,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import tasks as task_operations
+from mainspring.operations.work import tasks as task_operations
 from mainspring.server.planning.after import AfterLoop
 from mainspring.server.planning.dependencies import DependenciesLoop
 from mainspring.server.planning.overlap import OverlapLoop

@@ -13,7 +13,7 @@ from tests.server.watch.conftest import HOUR, MINUTE, NOON, plan, set_clock, sta
 from mainspring.errors import Conflict
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import schedules as operations
+from mainspring.operations.definitions import schedules as operations
 from mainspring.operations.planning import plan_times
 from mainspring.server.planning.planner import Planner
 from mainspring.server.watch.slo_counter import SloCounter

@@ -1,6 +1,6 @@
 """Scrape: /metrics and /health, with what they need of the process that serves them.
 
-Next: api/metering/text.py, operations/health.py
+Next: api/metering/text.py, operations/condition/health.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from mainspring.api.metering.tallies import HttpTally, LoopLag
 from mainspring.api.metering.text import Source, render_in_parts
 from mainspring.errors import Busy, MainspringError
 from mainspring.model.access.actors import Actor
-from mainspring.operations import Connections, health
-from mainspring.operations.health import Status
+from mainspring.operations import Connections
+from mainspring.operations.condition import health
+from mainspring.operations.condition.health import Status
 from mainspring.operations.parts import reach
 from mainspring.store.postgres.connection import Connection
 

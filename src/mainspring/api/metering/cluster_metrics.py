@@ -14,8 +14,9 @@ from uuid import UUID
 from mainspring.errors import StoreUnavailable
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.metrics import Family, family, single
-from mainspring.operations import Connections, autoscale
+from mainspring.operations import Connections
 from mainspring.operations.actors import this_user
+from mainspring.operations.condition import autoscale
 from mainspring.store.alerts import alerts
 from mainspring.store.figures import cluster_metrics
 from mainspring.store.figures.cluster_metrics import ClusterFigures

@@ -112,7 +112,7 @@ def _refs(schema: Any) -> set[str]:
 
 
 def _plain(name: str) -> str:
-    """Of msgspec's name: Page_JobView_ → JobViewPage, mainspring.operations.tasks.Skipped → TasksSkipped."""
+    """Of msgspec's name: Page_JobView_ → JobViewPage, mainspring.operations.work.tasks.Skipped → TasksSkipped."""
     if found := _PAGE.fullmatch(name):
         return f"{found[1]}Page"
     if "." not in name:

@@ -2,7 +2,7 @@
 
 Events have the cursor TOKEN.NUMBER, from which any server continues without gap or repetition. Nothing is read ahead:
 the next pieces are read once the last have been sent.
-Next: operations/output.py
+Next: operations/work/output.py
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mainspring.api.call import Call
 from mainspring.api.problems import NotAcceptable
 from mainspring.api.streams.sse import MEDIA_TYPE, event, stream
 from mainspring.errors import ValidationError
-from mainspring.operations import output
-from mainspring.operations.output import Event, Interrupted, NewAttempt, Range
+from mainspring.operations.work import output
+from mainspring.operations.work.output import Event, Interrupted, NewAttempt, Range
 
 if TYPE_CHECKING:
     from mainspring.api.app import Api

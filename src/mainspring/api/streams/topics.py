@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.globs import matches
-from mainspring.operations import cluster
+from mainspring.operations.condition import cluster
 from mainspring.store.alerts import alerts
 from mainspring.store.cluster import cluster_views, registry
 from mainspring.store.figures import changes

@@ -1,6 +1,6 @@
 """`mainspring agents [list] | show | drain | undrain | strategy`
 
-Next: operations/fleet.py
+Next: operations/condition/fleet.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainspring.cli.render import confirm, fields, note, pick, print_if_json, ta
 from mainspring.model.words.skew import skew_warning
 
 if TYPE_CHECKING:
-    from mainspring.operations.fleet import AgentChange
+    from mainspring.operations.condition.fleet import AgentChange
     from mainspring.store.cluster.registry import AgentView
 
 _COLUMNS: dict[str, Callable[[AgentView], Any]] = {

@@ -1,6 +1,6 @@
 """`mainspring autoscale`
 
-Next: operations/autoscale.py
+Next: operations/condition/autoscale.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainspring.cli.render import age, cell, counted, fields, note, print_if_jso
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
-    from mainspring.operations.autoscale import Autoscale
+    from mainspring.operations.condition.autoscale import Autoscale
 
 
 @operation(

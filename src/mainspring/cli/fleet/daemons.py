@@ -1,6 +1,6 @@
 """`mainspring daemon list | show | logs | create | start | stop | restart | scale | delete`
 
-Next: operations/daemons.py
+Next: operations/definitions/daemons.py
 """
 
 from __future__ import annotations

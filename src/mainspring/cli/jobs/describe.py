@@ -11,8 +11,8 @@ from mainspring.model.limits import limits, process_limits
 from mainspring.model.schedules.story import span
 from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run, kind_of
 from mainspring.model.tasks.retry import DEFAULT_RETRIES
-from mainspring.operations.holds import HoldView
-from mainspring.operations.jobs import JobView
+from mainspring.operations.definitions.holds import HoldView
+from mainspring.operations.definitions.jobs import JobView
 from mainspring.store.figures.last_ended import LastEnded
 
 _KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}

@@ -1,6 +1,6 @@
 """`mainspring job hold | release`, and `mainspring hold | release` for everything.
 
-Next: operations/holds.py
+Next: operations/definitions/holds.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainspring.cli.parse import name_of
 from mainspring.cli.render import cell, confirm, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.operations.holds import HoldChange
+    from mainspring.operations.definitions.holds import HoldChange
 
 _hold_options = with_options(
     click.option("--note", metavar="TEXT", help="Why, for whoever meets the hold."),

@@ -1,6 +1,6 @@
 """`mainspring job list | show | create | delete`; cli/jobs/holds.py has `hold` and `release`.
 
-Next: operations/jobs.py
+Next: operations/definitions/jobs.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`mainspring rule set | list | show | delete | test | examples`
 
-Next: operations/rules.py
+Next: operations/definitions/rules.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.model.flows.rules import Condition, NewRule
-    from mainspring.operations.rules import RuleView
+    from mainspring.operations.definitions.rules import RuleView
 
 
 @click.group(

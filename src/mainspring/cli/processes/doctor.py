@@ -1,6 +1,6 @@
 """`mainspring doctor`
 
-Next: operations/health.py
+Next: operations/condition/health.py
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainspring.cli.render import note, print_if_json, table
 from mainspring.errors import AccessDenied, SchemaMismatch, StoreUnavailable
 
 if TYPE_CHECKING:
-    from mainspring.operations.health import Health
+    from mainspring.operations.condition.health import Health
 
 UNWELL = 1  # the exit code
 

@@ -1,6 +1,6 @@
 """`mainspring migrate` and `mainspring stats`
 
-Next: operations/cluster.py
+Next: operations/condition/cluster.py
 """
 
 from __future__ import annotations

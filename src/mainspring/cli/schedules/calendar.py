@@ -1,6 +1,6 @@
 """`mainspring schedule calendar set | list | show | delete`
 
-Next: operations/calendars.py
+Next: operations/definitions/calendars.py
 """
 
 from __future__ import annotations

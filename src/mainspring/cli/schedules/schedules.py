@@ -1,6 +1,6 @@
 """`mainspring schedule create | edit | enable | disable | delete | run-now`, and the group of all its commands
 
-Next: operations/schedules.py
+Next: operations/definitions/schedules.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`mainspring schedule list | show`
 
-Next: operations/schedules.py
+Next: operations/definitions/schedules.py
 """
 
 from __future__ import annotations

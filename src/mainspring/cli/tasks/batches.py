@@ -1,6 +1,6 @@
 """`mainspring batch list | show | create | close | cancel | retry | wait`
 
-Next: operations/batches.py
+Next: operations/work/batches.py
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def batch() -> None:
 @click.option("--parent", type=task_id, metavar="ID", help="The batch that it is a member of.")
 async def create(client: Client, /, name: str, parent: int | None, **callbacks: str | None) -> None:
     """Open a batch; prints its number, for `task submit --batch`. Close it once all tasks are submitted."""
-    from mainspring.operations.batches import NewBatch
+    from mainspring.operations.work.batches import NewBatch
 
     given = {f"on_{event}": _callback(event, callbacks) for event in ("success", "complete", "failure")}
     view = await client.call(operations.batches.create, NewBatch(name=name, parent=parent, **given))
@@ -178,7 +178,7 @@ async def retry(client: Client, id: int, callbacks_again: bool) -> None:
 @click.option("--timeout", metavar="DURATION", help="For at most this long; then the exit code is 124.")
 async def wait(client: Client, id: int, timeout: str | None) -> None:
     """Wait until a batch has ended. The exit code is 7 if not all of it succeeded."""
-    from mainspring.operations.waiting import wait_for_batch
+    from mainspring.operations.work.waiting import wait_for_batch
 
     limit = None if timeout is None else seconds(timeout, field="timeout")
     await client.call(operations.batches.show, id)  # says at once that there is none

@@ -1,7 +1,7 @@
 """`mainspring task cancel | kill | skip | pause | resume | restart | retry | edit`
 
 `cancel`, `kill`, `skip` and `retry` take numbers, or the filters of `task list` for all tasks that match.
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations

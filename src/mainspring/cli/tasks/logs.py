@@ -1,6 +1,6 @@
 """`mainspring task logs`: the output of a task, byte for byte.
 
-Next: operations/output.py
+Next: operations/work/output.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`mainspring task submit | list | show | wait`
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Actors: who asks for an operation, in which role, and for which jobs.
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Waits: why no agent takes a task, in words that say what to do about it.
 
-Next: operations/tasks.py
+Next: operations/work/tasks.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Merge patch: a partial change of a JSON value (RFC 7396).
 
-Next: operations/jobs.py
+Next: operations/definitions/jobs.py
 """
 
 from __future__ import annotations

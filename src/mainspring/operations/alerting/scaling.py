@@ -1,6 +1,6 @@
 """wanted_agents: the kind of alert rule for who scales agents without Kubernetes.
 
-Next: operations/autoscale.py
+Next: operations/condition/autoscale.py
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import timedelta
 from mainspring.model.alerts.findings import Finding, Found, Look
 from mainspring.model.alerts.kinds import WantedAgents
 from mainspring.operations.actors import this_user
-from mainspring.operations.autoscale import autoscale
+from mainspring.operations.condition.autoscale import autoscale
 from mainspring.store.postgres.connection import Connection
 
 

@@ -1,6 +1,6 @@
 """Readers of output: how a follower looks for what its task has written, alone or together with others.
 
-Next: operations/output.py
+Next: operations/work/output.py
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from mainspring.model.schedules.timing import timing
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.zones import by_its_clocks
-from mainspring.operations import pages, schedules
+from mainspring.operations import pages
+from mainspring.operations.definitions import schedules
 from mainspring.operations.parts.slices import Slices
 from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection

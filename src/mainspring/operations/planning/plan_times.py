@@ -26,7 +26,8 @@ from mainspring.model.schedules.story import Story
 from mainspring.model.schedules.timing import timing
 from mainspring.model.words.globs import covering
 from mainspring.model.words.instants import check_instant, parse_time
-from mainspring.operations import pages, schedules
+from mainspring.operations import pages
+from mainspring.operations.definitions import schedules
 from mainspring.operations.pages import Page
 from mainspring.operations.parts.by_name import AT_ONCE
 from mainspring.operations.parts.slices import Slices

@@ -1,7 +1,7 @@
 """Schedule views: schedules and their fires as people and programs see them.
 
 All instants are by the clocks of the schedule's timezone; by UTC if this host does not know it.
-Next: operations/schedules.py
+Next: operations/definitions/schedules.py
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from mainspring.model.schedules.timing import Timing, timing
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_note
 from mainspring.model.words.zones import by_its_clocks
-from mainspring.operations import schedules
+from mainspring.operations.definitions import schedules
 from mainspring.operations.planning.schedule_views import ScheduleView, view
 from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection

@@ -12,9 +12,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from mainspring.agent.attempt import Attempt
 from mainspring.compose import local
 from mainspring.model.access.actors import Actor
-from mainspring.operations import tasks
 from mainspring.operations.actors import this_user
 from mainspring.operations.requests.new_tasks import check_agents
+from mainspring.operations.work import tasks
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
 from mainspring.sdk.task import Decode, result_of

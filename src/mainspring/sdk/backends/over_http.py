@@ -23,11 +23,12 @@ from mainspring.client.remote import FIRST_DELAY, TRIES, Client, check_url
 from mainspring.errors import MainspringError, NoAgents, ServerUnavailable, StoreUnavailable, ValidationError, from_code
 from mainspring.model.flows.batches import BatchState, Callback
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import batches, flows, jobs, tasks
-from mainspring.operations.batches import NewBatch
-from mainspring.operations.flows import NewStep
+from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.bulk import MOST_ATOMIC, Committed, Done, RefusedLine
 from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.work import batches, flows, tasks
+from mainspring.operations.work.batches import NewBatch
+from mainspring.operations.work.flows import NewStep
 from mainspring.sdk.backends.on_database import Operation, P, R
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.task import Decode, result_of

@@ -21,8 +21,8 @@ from mainspring.model.flows.batches import Callback, TaskBatch
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
-from mainspring.operations import batches, waiting
-from mainspring.operations.batches import BatchDetail
+from mainspring.operations.work import batches, waiting
+from mainspring.operations.work.batches import BatchDetail
 from mainspring.sdk.flows.flow import Step
 from mainspring.sdk.task import check_timeout
 from mainspring.store.submission.submissions import CloseBatch, OpenBatch

@@ -13,7 +13,7 @@ from collections import Counter
 from datetime import timedelta
 
 from mainspring.model.access.actors import Actor
-from mainspring.operations.health import Status, health
+from mainspring.operations.condition.health import Status, health
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.watch.fetcher import Fetcher
 from mainspring.store.postgres.database import Database

@@ -2,7 +2,7 @@
 
 Reads   mainspring.queue_minute, mainspring.figure, mainspring.figure_hour, mainspring.schedule by its cursors;
         mainspring.task only in the order of its claims, from now to the horizon; never the history
-Next:   operations/autoscale.py
+Next:   operations/condition/autoscale.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waiting: due tasks that no agent holds, by pool, with the age of the oldest. Bounded, whatever is stored.
 
 Of each pool and priority the oldest are read, along the index that claims use, and at most COUNTED of a pool.
-Next: operations/health.py
+Next: operations/condition/health.py
 """
 
 from __future__ import annotations

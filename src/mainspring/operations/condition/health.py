@@ -19,7 +19,7 @@ from mainspring.errors import MainspringError, SchemaMismatch, StoreUnavailable
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.model.words.skew import DEFAULT_LIMIT
-from mainspring.operations import holds
+from mainspring.operations.definitions import holds
 from mainspring.store.alerts import deliveries
 from mainspring.store.cluster import registry
 from mainspring.store.figures import condition

@@ -20,7 +20,8 @@ from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined, patc
 from mainspring.model.schedules.schedules import Kind, Schedule
 from mainspring.model.words.globs import covering, like
 from mainspring.model.words.names import check_name, check_note, check_path_name
-from mainspring.operations import jobs, pages
+from mainspring.operations import pages
+from mainspring.operations.definitions import jobs
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.parts.by_name import check_version

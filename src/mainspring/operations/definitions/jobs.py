@@ -22,8 +22,8 @@ from mainspring.model.words.globs import covering, like
 from mainspring.model.words.merge_patch import merge_patch
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
-from mainspring.operations.holds import HoldView
-from mainspring.operations.holds import view as hold_view
+from mainspring.operations.definitions.holds import HoldView
+from mainspring.operations.definitions.holds import view as hold_view
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.parts.by_name import check_version

@@ -17,7 +17,8 @@ from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.names import check_path_name
-from mainspring.operations import jobs, pages
+from mainspring.operations import pages
+from mainspring.operations.definitions import jobs
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.parts.by_name import check_version

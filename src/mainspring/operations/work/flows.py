@@ -12,10 +12,10 @@ import msgspec
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.numbers import check_id
-from mainspring.operations import batches
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import check_reach
+from mainspring.operations.work import batches
 from mainspring.store.flows import flow_views
 from mainspring.store.flows.flow_views import FlowView
 from mainspring.store.postgres.connection import Connection

@@ -13,7 +13,8 @@ from mainspring.errors import JobNotFound
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.globs import covering
 from mainspring.model.words.headlines import headline
-from mainspring.operations import pages, tasks
+from mainspring.operations import pages
+from mainspring.operations.work import tasks
 from mainspring.store.figures import streaks
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search.task_views import TaskSummary

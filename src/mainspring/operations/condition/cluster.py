@@ -15,7 +15,8 @@ import msgspec
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.names import check_name
-from mainspring.operations import pages, schedules
+from mainspring.operations import pages
+from mainspring.operations.definitions import schedules
 from mainspring.operations.pages import Page
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView

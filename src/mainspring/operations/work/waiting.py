@@ -12,7 +12,7 @@ from contextlib import suppress
 from mainspring.errors import ServerUnavailable, StoreUnavailable, TaskNotFound, WaitTimeout
 from mainspring.model.flows.batches import BatchState
 from mainspring.operations import Connections
-from mainspring.operations.batches import BatchDetail
+from mainspring.operations.work.batches import BatchDetail
 from mainspring.store.tasks import tasks
 from mainspring.store.tasks.tasks import Ended
 

@@ -1,0 +1,1 @@
+"""Work: tasks, what they print, waiting for them, batches and flows."""

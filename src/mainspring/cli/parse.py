@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from os.path import exists
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -157,6 +158,20 @@ def due_at(run_at: str | None, tz: str | None) -> datetime | None:
 
     zone = None if tz is None else check_zone(tz)
     return None if run_at is None else _instant(run_at, zone)
+
+
+def plain_words(given: Sequence[str], zone: ZoneInfo) -> tuple[str, str]:
+    """A schedule in plain words, or cron: its kind, and the expression as a schedule holds it."""
+    from mainspring.model.schedules.expressions import phrases
+
+    try:
+        return phrases.parse(" ".join(given), zone=zone)
+    except ValidationError as error:
+        # Of an asterisk without quotes the shell makes the names of all files.
+        if len(given) > 1 and any(map(exists, given)):
+            advice = "; there are names of files in it: put it in quotes, so that the shell leaves the * alone"
+            raise ValidationError(error.message + advice, field="expression") from None
+        raise
 
 
 def since(text: str | None, *, field: str) -> datetime | None:

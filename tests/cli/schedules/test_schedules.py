@@ -72,6 +72,34 @@ def test_a_schedule_can_be_enabled_as_it_is_made(cli: Cli) -> None:
     assert (made["enabled"], made["kind"], made["expression"]) == (True, "every", "5400")
 
 
+def test_a_schedule_is_made_and_changed_in_plain_words(cli: Cli) -> None:
+    made = cli(*CREATE, *["every", "weekday", "at", "9", "--tz", "Europe/Paris", "--enable"])
+    assert made.code == 0
+    assert made.err.startswith("created: At 09:00 on Monday through Friday, in Europe/Paris\nnext: ")
+    view = cli("schedule", "show", "nightly", "--json").json["schedule"]
+    assert (view["kind"], view["expression"], view["timezone"]) == ("cron", "0 9 * * MON-FRI", "Europe/Paris")
+    changed = cli("schedule", "edit", "nightly", "every", "90", "minutes")
+    assert changed.err.splitlines()[-1] == "it runs: every 1 h 30 min, in Europe/Paris"
+    assert cli("schedule", "edit", "nightly", "once 2199-01-01 09:00").code == 0
+    view = cli("schedule", "show", "nightly", "--json").json["schedule"]
+    assert (view["kind"], view["expression"]) == ("once", "2199-01-01T08:00:00+00:00"), "in the schedule's timezone"
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("sometimes", 'write cron such as "0 9 * * MON-FRI"'),
+        ("every day", 'write "every day at 09:00"'),
+        ("daily at 9 --daily 10:00", "EXPR, --daily: give one of them, not both"),
+        ("daily at 9 --tz Paris", "Europe/Paris"),
+    ],
+)
+def test_other_words_are_refused_before_anything_is_reached(cli: Cli, given: str, advice: str) -> None:
+    for start in (CREATE, ("schedule", "edit", "nightly")):
+        refused = cli(*start, *given.split())
+        assert (refused.code, advice in refused.err) == (2, True), refused.err
+
+
 ALL = shlex.split(
     "--every 1h --tz Asia/Tokyo --anchor 2026-01-01T00:15:00Z --start 2026-01-01T00:00:00Z --end 2199-01-01T00:00:00Z"
     " --max-runs 9 --jitter 5s --delay 1m --calendar holidays --scope eu --scope us --catch-up all --window 2h"

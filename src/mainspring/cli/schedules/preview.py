@@ -6,16 +6,14 @@ Next: model/forecasting/preview.py
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from os.path import exists
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring.cli.base import command
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, read_in
+from mainspring.cli.parse import Whole, plain_words, read_in
 from mainspring.cli.render import note, print_if_json, table
-from mainspring.errors import ValidationError
 from mainspring.model.schedules.excluded_days import check_excluded
 
 if TYPE_CHECKING:
@@ -31,6 +29,7 @@ _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 @command(
     "preview",
     "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
+    "mainspring schedule preview every weekday at 9 --tz Europe/Paris",
     "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27 -n 4",
     "mainspring schedule preview every 90 minutes --anchor 2026-01-01T00:15Z --exclude sun",
 )
@@ -71,20 +70,6 @@ def _row(fire: PreviewFire) -> list[str | None]:
     return [f"{fire.at:%a} {fire.at.isoformat(sep=' ')}", f"{fire.utc:%Y-%m-%d %H:%M:%S}Z", fire.note]
 
 
-def _parsed(expression: tuple[str, ...], zone: ZoneInfo) -> tuple[str, str]:
-    """The kind, and the expression as a schedule holds it."""
-    from mainspring.model.schedules.expressions import phrases
-
-    try:
-        return phrases.parse(" ".join(expression), zone=zone)
-    except ValidationError as error:
-        # Of an asterisk without quotes the shell makes the names of all files.
-        if len(expression) > 1 and any(map(exists, expression)):
-            advice = "; there are names of files in it: put it in quotes, so that the shell leaves the * alone"
-            raise ValidationError(error.message + advice, field="expression") from None
-        raise
-
-
 def _schedule(
     expression: tuple[str, ...], zone: ZoneInfo, name: str, *, exclude: tuple[str, ...], **options: Any
 ) -> Schedule:
@@ -92,7 +77,7 @@ def _schedule(
 
     from mainspring.model.schedules.define_schedule import define_schedule
 
-    kind, parsed = _parsed(expression, zone)
+    kind, parsed = plain_words(expression, zone)
     given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}
     schedule = define_schedule(name, "preview", given)
     excluded = tuple(check_excluded(day, field="exclude") for day in exclude)

@@ -6,14 +6,15 @@ Next: operations/definitions/schedules.py
 from __future__ import annotations
 
 import json
+import re
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Client, Group, examples, with_options
-from mainspring.cli.parse import Whole, arguments, name_of
+from mainspring.cli.base import Client, Group, examples, shared, with_options
+from mainspring.cli.parse import Whole, arguments, name_of, plain_words
 from mainspring.cli.render import note, on_terminal, print_if_json
 from mainspring.cli.schedules.backfill import backfill
 from mainspring.cli.schedules.calendar import calendar
@@ -100,8 +101,25 @@ def _given(options: dict[str, Any]) -> Any:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
+def _with_words(words: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with when it runs taken from plain words if there are any."""
+    from mainspring.errors import ValidationError
+    from mainspring.model.schedules.define_schedule import KINDS
+    from mainspring.model.words.zones import check_zone
+
+    if not words:
+        return options
+    kind, expression = plain_words(words, check_zone(options["tz"] or "UTC"))
+    if also := [f"--{name}" for name in KINDS if options[name] is not None]:
+        raise ValidationError(f"EXPR, {', '.join(also)}: give one of them, not both", field="expression")
+    if kind == "once":  # as it was written: one without an offset is in the schedule's timezone
+        expression = re.sub(r"(?i)^once\s+", "", " ".join(words).strip())
+    return options | {kind: expression}
+
+
 @schedule.operation(
     "create",
+    "mainspring schedule create morning report every weekday at 9 --tz Europe/Paris --enable",
     "mainspring schedule create nightly backup --daily 03:00 --tz Europe/Paris --enable",
     "mainspring schedule create tick probe --every 30s --overlap skip",
     "mainspring schedule create invoices bill --monthly 'last 18:00' --scope eu --scope us --arg dry=true",
@@ -109,6 +127,7 @@ def _given(options: dict[str, Any]) -> Any:
 )
 @click.argument("name")
 @click.argument("job")
+@click.argument("expression", nargs=-1, metavar="[EXPR...]")
 @_schedule_options
 @click.option("--enable", is_flag=True, help="Let it run at once; else it waits for `schedule enable`.")
 async def create(
@@ -116,22 +135,27 @@ async def create(
     /,
     name: str,
     job: str,
+    expression: tuple[str, ...],
     enable: bool,
     args: str | None,
     arg: tuple[str, ...],
     description: str | None,
     **options: Any,
 ) -> None:
-    """Make a schedule NAME for JOB: one of --cron, --every, --once, --daily, --weekly, --monthly, --daemon."""
+    """Make a schedule NAME for JOB.
+
+    When it runs is EXPR, as `preview` takes it (every 30s, every weekday at 9, monthly on the last day at 18:00), or
+    one of --cron, --every, --once, --daily, --weekly, --monthly, --daemon.
+    """
     from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 
     given = {"args": json.loads(arguments(args, arg)), "description": description or "", "enabled": enable}
-    spec = ScheduleSpec(job=job, **_given(options), **given)
+    spec = ScheduleSpec(job=job, **_given(_with_words(expression, options)), **given)
     defined(name, spec)  # refuse what is wrong before connecting
     view = (await client.call(operations.schedules.put, name, spec, replace=False)).schedule
     if print_if_json(view):
         return
-    note(f"created: {view.words}" + ("" if view.kind == "daemon" else f", in {view.timezone}"))
+    note(f"created: {_words(view)}")
     if enable:
         _note_next(view)
     else:
@@ -148,10 +172,11 @@ def _other_command(context: click.Context, parameter: click.Parameter, value: bo
 
 @schedule.operation(
     "edit",
-    "mainspring schedule edit nightly --daily 04:00",
+    "mainspring schedule edit nightly daily at 04:00",
     "mainspring schedule edit nightly --overlap skip --clear end --clear calendars",
 )
 @click.argument("name", type=name_of("schedule"))
+@click.argument("expression", nargs=-1, metavar="[EXPR...]")
 @_schedule_options
 @click.option("--job", metavar="JOB", help="Run another job.")
 @click.option("--clear", multiple=True, metavar="OPTION", help="Back to its default: end, max_runs, …; repeatable.")
@@ -160,6 +185,7 @@ async def edit(
     client: Client,
     /,
     name: str,
+    expression: tuple[str, ...],
     clear: tuple[str, ...],
     job: str | None,
     args: str | None,
@@ -167,13 +193,16 @@ async def edit(
     description: str | None,
     **options: Any,
 ) -> None:
-    """Change a schedule from now on; what is not given stays. --arg sets one argument, --args all of them."""
+    """Change a schedule from now on; what is not given stays. --arg sets one argument, --args all of them.
+
+    EXPR says in plain words when it runs: daily at 04:00.
+    """
     from mainspring.model.schedules.edit_schedule import Edit, edited
     from mainspring.model.schedules.schedules import Schedule
 
     given = json.loads(arguments(args, arg))
     change = Edit(
-        options=_given(options),
+        options=_given(_with_words(expression, options)),
         clear=tuple(_PLURAL.get(option, option) for option in (text.replace("-", "_") for text in clear)),
         job=job,
         set_args=given if args is None else None,
@@ -183,7 +212,10 @@ async def edit(
     if not (change.options or clear or job or given or args is not None or description is not None):
         raise click.UsageError("nothing to change; give an option", click.get_current_context())
     edited(Schedule(name, "job", "every", "60"), change)  # refuse what is wrong by itself before connecting
-    _report_change(await _edit(client, name, change), done="changed")
+    changed = await _edit(client, name, change)
+    _report_change(changed, done="changed")
+    if expression and not shared().json:
+        note(f"it runs: {_words(changed.schedule)}")
 
 
 async def _edit(client: Client, name: str, edit: Edit) -> ScheduleChange:
@@ -240,6 +272,10 @@ def tell_recalled(recalled: Recalled) -> str:
 
 def _runs(count: int, kind: str) -> str:
     return f"{count} {kind} run{'' if count == 1 else 's'}"
+
+
+def _words(view: ScheduleView) -> str:
+    return view.words if view.kind == "daemon" else f"{view.words}, in {view.timezone}"
 
 
 def _note_next(view: ScheduleView) -> None:

@@ -22,14 +22,17 @@ MIN_PERIOD = 0.1
 
 _UTC = ZoneInfo("UTC")
 
-_TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII)
+_TIME = re.compile(r"([0-9]{1,2})(?::([0-9]{2})(?::([0-9]{2}))?)?(am|pm)?", re.ASCII)
+_HALF_OF_DAY = re.compile(r"([0-9])\s*(am|pm)\b", re.ASCII)
 _DAY = re.compile(r"([0-9]{1,4})(?:st|nd|rd|th)?", re.ASCII)
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _NTH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
-_SMALL_WORDS = {"on", "at", "the", "and", "day"}
+_SMALL_WORDS = {"on", "the", "and", "day"}
 _FULL_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-_WEEKDAY = {name: short for full, short in zip(_FULL_NAMES, WEEKDAYS, strict=True) for name in (full, short.lower())}
-_GROUPS = {"weekdays": "MON-FRI", "weekends": "SAT,SUN"}
+_WEEKDAY = {
+    name: short for full, short in zip(_FULL_NAMES, WEEKDAYS, strict=True) for name in (full, f"{full}s", short.lower())
+}
+_GROUPS = {"weekday": "MON-FRI", "weekdays": "MON-FRI", "weekend": "SAT,SUN", "weekends": "SAT,SUN"}
 
 _EXAMPLES = {
     "daily": '"09:00" or "09:00, 17:00"',
@@ -90,6 +93,8 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
     text = text.strip()
     head, _, rest = text.partition(" ")
     match head.lower():
+        case "every" if (days := _days_of(rest)) is not None:
+            return "cron", days
         case "every":
             return "every", period_text(durations.seconds(rest, field="every", at_least=MIN_PERIOD))
         case "once":
@@ -98,6 +103,8 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
             return "cron", PHRASES[phrase](rest)
         case "hourly" if not rest:
             return "cron", MACROS["@hourly"]
+        case word if _is_weekday(word.rstrip(",")):
+            return "cron", weekly(text)
     if durations.with_units(text) is not None:
         raise ValidationError(f'{field}: {shown(text)} alone is a duration; write "every {text}"', field=field)
     if _INSTANT.match(text):
@@ -106,6 +113,25 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
         Cron(text, "UTC", field=field)
         return "cron", " ".join(text.split())
     raise ValidationError(f"{field}: {shown(text[:50])} is not a schedule; {_forms()}", field=field)
+
+
+def _days_of(rest: str) -> str | None:
+    """ "weekday at 9", "day at 09:00" or "month on the 1st at 9am" behind `every`; None for a duration."""
+    word, _, more = rest.strip().partition(" ")
+    phrase = {"day": "daily", "week": "weekly", "month": "monthly"}.get(word.lower())
+    if phrase is None and not _is_weekday(word.lower().rstrip(",")):
+        return None
+    if not more.strip():
+        on = {"week": " on mon", "month": " on the 1st"}.get(word.lower(), "")
+        raise ValidationError(
+            f'every: {shown(word)} has no time of day; write "every {word}{on} at 09:00"', field="every"
+        )
+    return weekly(rest) if phrase is None else PHRASES[phrase](more)
+
+
+def _is_weekday(word: str) -> bool:
+    first, dash, last = word.partition("-")
+    return word in _GROUPS or (first in _WEEKDAY and (not dash or last in _WEEKDAY))
 
 
 def period_text(seconds: float) -> str:
@@ -119,7 +145,7 @@ def _instant(text: str, zone: ZoneInfo) -> str:
 
 def _forms() -> str:
     return (
-        'write cron such as "0 9 * * MON-FRI", @daily, "every 30s", hourly, "daily at 09:00", '
+        'write cron such as "0 9 * * MON-FRI", @daily, "every 30s", hourly, "daily at 09:00", "every weekday at 9", '
         '"weekly on mon at 09:00", "monthly on the 1st at 09:00" or "once 2026-12-24T18:00:00+01:00"'
     )
 
@@ -132,13 +158,21 @@ def _split(text: str, field: str) -> tuple[list[str], list[str]]:
     """The words for days, which come first, and those for times of day."""
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         _refuse(field, f"{shown(text)} is not understood")
-    words = [word for word in re.split(r"[\s,]+", text.lower()) if word and word not in _SMALL_WORDS]
-    clock = [word for word in words if ":" in word]
-    days = words[: len(words) - len(clock)]
+    words = [word for word in re.split(r"[\s,]+", _HALF_OF_DAY.sub(r"\1\2", text.lower())) if word]
+    days: list[str] = []
+    clock: list[str] = []
+    behind_at = False  # a bare number is an hour there, and a day before it
+    for word in words:
+        if word == "at":
+            behind_at = True
+        elif ":" in word or word[-2:] in ("am", "pm") or (behind_at and word.isdigit()):
+            clock.append(word)
+        elif word not in _SMALL_WORDS:
+            if clock:
+                _refuse(field, f"{shown(text)} has something after its time")
+            days.append(word)
     if not clock:
         _refuse(field, f"{shown(text)} has no time of day")
-    if any(":" in word for word in days):
-        _refuse(field, f"{shown(text)} has something after its time")
     return days, clock
 
 
@@ -160,10 +194,14 @@ def _time(word: str, field: str) -> tuple[int, int, int]:
     match = _TIME.fullmatch(word)
     if match is None:
         _refuse(field, f"{word} is not a time of day")
-    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    hour, minute, second, half = int(match[1]), int(match[2] or 0), int(match[3] or 0), match[4]
     if hour > 23 or minute > 59 or second > 59:
         _refuse(field, f"{word} is not a time between 00:00 and 23:59:59")
-    return hour, minute, second
+    if half is None:
+        return hour, minute, second
+    if not 1 <= hour <= 12:
+        _refuse(field, f"{word} is not a time between 12am and 11:59pm")
+    return hour % 12 + (12 if half == "pm" else 0), minute, second
 
 
 def _weekdays(word: str, field: str) -> str:

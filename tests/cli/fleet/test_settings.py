@@ -8,10 +8,12 @@ from tests.cli.conftest import Cli
 def test_settings_are_listed_set_and_reset(cli: Cli) -> None:
     header, *lines = cli("settings").out.splitlines()
     assert header == "name\tvalue\tdefault\tchanged\tmeaning"
-    assert [line.split("\t")[:3] for line in lines if line.startswith("aging")] == [["aging", "60.0", "60.0"]]
-    assert cli("settings", "set", "aging", "90s").err == "aging is 90.0\n"
-    assert cli("settings", "get", "aging").out == "90.0\n"
+    assert [line.split("\t")[:3] for line in lines if line.startswith("aging")] == [["aging", "1m", "1m"]]
+    assert cli("settings", "set", "aging", "90s").err == "aging is 1m30s\n"
+    assert cli("settings", "get", "aging").out == "1m30s\n"
     assert cli("settings", "--json").json["aging"] == 90.0
+    assert cli("settings", "set", "default_expires", "1d").err == "default_expires is 1d\n"
+    assert cli("settings", "get", "default_expires", "--json").json["value"] == 86400.0
     assert cli("settings", "set", "max_queued", "500", "--json").json["value"] == 500
     assert cli("settings", "set", "default_timeout", "off").code == 0
     view = cli("settings", "get", "default_timeout", "--json").json

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.words.durations import MAX_SECONDS, seconds
+from mainspring.model.words.durations import MAX_SECONDS, compact, seconds
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,16 @@ def test_a_lower_bound_is_kept() -> None:
 def test_any_text_gives_seconds_or_a_validation_error(text: str) -> None:
     with contextlib.suppress(ValidationError):
         assert 0 <= seconds(text, field="x") <= MAX_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(86400.0, "1d"), (5400.0, "1h30m"), (60.0, "1m"), (0.25, "250ms"), (1.0015, "1s1.5ms"), (0.0, "0s")],
+)
+def test_a_duration_is_written_as_people_write_it(value: float, text: str) -> None:
+    assert compact(value) == text
+
+
+@given(st.integers(0, int(MAX_SECONDS) * 1000))
+def test_what_is_written_can_be_read_again(milliseconds: int) -> None:
+    assert seconds(compact(milliseconds / 1000), field="x") == pytest.approx(milliseconds / 1000, abs=1e-6)

@@ -45,7 +45,7 @@ async def list_settings(client: Client) -> None:
         return
     table(
         ["NAME", "VALUE", "DEFAULT", "CHANGED", "MEANING"],
-        [[one.name, one.value, one.default, one.updated_at, one.meaning] for one in found.details],
+        [[one.name, _told(one.value), _told(one.default), one.updated_at, one.meaning] for one in found.details],
         room=Room(fold=("MEANING",), cut=("VALUE",), drop=("CHANGED",)),
     )
 
@@ -59,7 +59,7 @@ async def get_setting(client: Client, name: str) -> None:
     find(name)
     view = _named(await client.call(operations.settings.show), name)
     if not print_if_json(view):
-        click.echo(cell(view.value))
+        click.echo(_told(view.value))
 
 
 @settings.operation("set", "mainspring settings set aging 30s", "mainspring settings set default_timeout off")
@@ -86,7 +86,14 @@ async def reset_setting(client: Client, name: str) -> None:
 
 async def _change(client: Client, name: str, value: Any) -> None:
     view = _named(await client.call(operations.settings.edit, {name: value}), name)
-    confirm(view, f"{name} is {'not set' if view.value is None else cell(view.value)}")
+    confirm(view, f"{name} is {'not set' if view.value is None else _told(view.value)}")
+
+
+def _told(value: Any) -> str:
+    """A value as it could be typed; of those that are settings, only durations are fractions."""
+    from mainspring.model.words.durations import compact
+
+    return compact(value) if isinstance(value, float) else cell(value)
 
 
 def _named(found: SettingsView, name: str) -> SettingView:

@@ -71,3 +71,16 @@ def with_units(text: str) -> float | None:
     if None in units:
         return None
     return math.fsum(float(part[1]) * unit for part, unit in zip(parts, units, strict=True) if unit is not None)
+
+
+def compact(value: float) -> str:
+    """Seconds as people write them, to the microsecond: 1d, 1h30m, 250ms."""
+    left, fraction = divmod(round(value * 1_000_000), 1_000_000)
+    parts = []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, int(_SECONDS[unit]))
+        if count:
+            parts.append(f"{count}{unit}")
+    if fraction:
+        parts.append(f"{fraction / 1000:g}ms")
+    return "".join(parts) or "0s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -235,6 +236,7 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+_BEHIND = "\0behind"  # no argument of a process can be this
 EXAMPLE_COLUMNS = 76  # of the 80 of a terminal, less the indent
 
 
@@ -262,6 +264,25 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += _shared_options([option.name for option in self.params if option.name is not None])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args and any(parameter.name == "argv" for parameter in self.params):
+            self._check_dashes(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _check_dashes(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse words before --: click forgets where it stood, and would begin the command with them."""
+        dashes = args.index("--") + 1
+        given, _, _ = self.make_parser(ctx).parse_args([*args[:dashes], _BEHIND, *args[dashes:]])
+        words = list(given.get("argv") or ())
+        stray = words[: words.index(_BEHIND)] if _BEHIND in words else []
+        if stray:
+            name = shlex.quote(" ".join([str(given.get("name")), *stray]))
+            raise click.UsageError(
+                f"{shlex.join(stray)} is too much before --: NAME is one word, and the command comes behind --; "
+                f"a name with spaces needs quotes: `{ctx.command_path} {name} -- …`",
+                ctx,
+            )
 
 
 class Group(click.Group):

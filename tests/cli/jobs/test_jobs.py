@@ -186,6 +186,17 @@ def test_an_http_job_that_cannot_be_is_refused_by_its_field(cli: Cli, arguments:
     assert json.loads(outcome.err)["field"] == field
 
 
+@pytest.mark.parametrize("create", [("job", "create"), ("daemon", "create")])
+def test_a_second_word_before_the_dashes_is_refused(cli: Cli, create: tuple[str, ...]) -> None:
+    refused = cli(*create, "two", "words", "--grace", "5s", "--", "echo", "words")
+    assert refused.code == 2
+    assert "words is too much before --: NAME is one word" in refused.err
+    assert f"`mainspring {' '.join(create)} 'two words' -- …`" in refused.err
+    assert cli("job", "list", "--json").json == []
+    assert cli(*create, "two words", "--description", "--", "--", "echo", "--", "words").code == 0
+    assert cli("job", "show", "two words", "--json").json["definition"]["run"]["argv"] == ["echo", "--", "words"]
+
+
 def test_no_retries_are_none_and_not_the_default(cli: Cli) -> None:
     assert cli("job", "create", "once", "--retries", "0", "--", "true").code == 0
     assert cli("job", "show", "once", "--json").json["definition"]["retry"]["retries"] == 0

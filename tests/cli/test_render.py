@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import click
 import pytest
 
 from mainspring.cli import render
@@ -24,6 +25,18 @@ def test_an_id_stands_as_it_is_typed_again() -> None:
 def test_a_table_in_a_pipe_has_one_line_per_row_and_tabs_between_cells(capsys: pytest.CaptureFixture[str]) -> None:
     table(["ID", "LATE MS"], [[1, 0.25], ["a\tb\nc", None]], empty="none")
     assert capsys.readouterr().out == "id\tlate_ms\n1\t0.2\na b c\t\n"
+
+
+def test_only_states_have_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "on_terminal", lambda: True)
+    monkeypatch.setattr(click, "echo", lambda text: print(text))  # click drops colours where there is no terminal
+    table(["NAME", "KIND", "STATE"], [["failed", "failed", "failed"], ["lost", "late", "succeeded 5 s ago"]])
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.count("\x1b[1m") == 3
+    assert rows == [
+        "failed  failed  \x1b[31m\x1b[1mfailed\x1b[0m",
+        "lost    late    \x1b[32msucceeded 5 s ago\x1b[0m",
+    ]
 
 
 def test_fields_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:

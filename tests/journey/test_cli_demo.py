@@ -24,6 +24,11 @@ def test_the_demo_ends_with_one_json_object_on_stdout(dsn: str) -> None:
     fires = [line for line in done.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d\.\d{3}  \w+ +-?\d+\.\d ms  ", line)]
     assert max(map(len, done.stderr.splitlines())) <= 80, "an ordinary terminal"
     assert len(fires) == told["fired"]
+    (header,) = [line for line in done.stderr.splitlines() if line.startswith("FIRED ")]
+    for fire in fires:
+        clock, job, _, _, outcome = fire.split()[:5]
+        found = [fire.index(clock), fire.index(f" {job} ") + 1, fire.index(" ms  ") + 3, fire.index(f"  {outcome}") + 2]
+        assert found == [0, header.index("JOB"), header.index("  AND"), header.index("AND THEN")], fire
     assert {"snoozed", "timed out, again", "cancelled", "try 3 succeeded"} <= _outcomes(fires)
     live = json.loads(mainspring("stats", "--json", "--dsn", dsn).stdout)["live"]
     assert live == {}

@@ -81,19 +81,28 @@ def table(
         return
     width = sys.maxsize if wide else get_terminal_size().columns
     found = layout.fit(headers, cells, width, ALL if wide else room)
-    for number, line in enumerate(found.lines):
-        click.echo("".join(_styled(text, header=number == 0) for text in line).rstrip())
+    first, *lines = found.lines
+    click.echo("".join(_styled(text, {"bold": True}) for text in first).rstrip())
+    shown = [text.strip() in STATES for text in first]
+    for line in lines:
+        click.echo(
+            "".join(_of_state(text) if state else text for text, state in zip(line, shown, strict=True)).rstrip()
+        )
     if found.left_out:
         what = ", ".join(found.left_out) if len(found.left_out) < 5 else f"{len(found.left_out)} more columns"
         note(f"no room for {what}: see --wide")
 
 
-def _styled(cell: str, *, header: bool) -> str:
+def _of_state(cell: str) -> str:
+    return _styled(cell, _STYLES.get(cell.strip().partition(" ")[0], {}))
+
+
+def _styled(cell: str, style: dict[str, Any]) -> str:
     text = cell.strip()
-    style: dict[str, Any] = {"bold": True} if header else _STYLES.get(text.partition(" ")[0], {})
     return cell.replace(text, click.style(text, **style), 1) if style and text else cell
 
 
+STATES = {"STATE", "STATUS", "LAST", "LAST ENDED"}  # columns in which such a word is no name
 _STYLES: dict[str, dict[str, Any]] = {
     "succeeded": {"fg": "green"},
     "running": {"fg": "cyan"},

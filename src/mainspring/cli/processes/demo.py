@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mainspring.store.search.task_views import AttemptView
 
 COLUMNS = 80  # of the narrowest terminal
-HEADER = "FIRED         JOB       LATE BY  AND THEN"
+HEADER = "FIRED         JOB        LATE BY  AND THEN"
 BETWEEN = 0.35  # seconds after a full one: examples are submitted between the fires of the schedules
 LAST_EXAMPLE = 2.0  # seconds before the end
 PATIENCE = 15.0  # seconds for submitted tasks to end

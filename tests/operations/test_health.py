@@ -14,6 +14,7 @@ from tests.operations.conftest import ACTOR, add_agent, echo
 from mainspring.errors import StoreUnavailable
 from mainspring.model.access.actors import Actor
 from mainspring.operations.condition.health import Check, Health, Status, health, unavailable
+from mainspring.operations.definitions import holds
 from mainspring.store.maintenance import chore_log
 from mainspring.store.maintenance.chore_log import Done
 from mainspring.store.postgres.database import Connection, Database
@@ -102,7 +103,7 @@ PROVOKED: list[tuple[str, Status, str, Callable[[Connection, MakeTask], Awaitabl
     ("no_agents", Status.DEGRADED, "start one", sql("update mainspring.agent set ended_at = now()")),
     ("backing_up", Status.DEGRADED, "add agents", late_task),
     ("unrunnable", Status.DEGRADED, "no agent has gpu=yes", unrunnable_task),
-    ("queue_full", Status.DEGRADED, "wait as may (2)", full_queue),
+    ("queue_full", Status.DEGRADED, "wait as may (2), and submissions are refused; add agents", full_queue),
     ("clock_skew", Status.DEGRADED, "agent eve (-2.5 s)", sql("update mainspring.agent set skew = -2.5")),
     ("maintenance_failing", Status.DEGRADED, "it is broken", failing_chore),
     (
@@ -151,6 +152,17 @@ async def test_a_postgresql_that_takes_no_writes_is_unhealthy(database: Database
     assert found.keys() == {"store_unavailable"}
     assert "name its primary" in found["store_unavailable"].message
     await conn.execute("rollback")
+
+
+async def test_a_queue_that_is_full_and_held_is_not_for_more_agents(conn: Connection, make_task: MakeTask) -> None:
+    await make_healthy(conn)
+    await full_queue(conn, make_task)
+    await holds.hold_job(conn, ACTOR, "small")
+    (check,) = [one for one in (await health(conn, ACTOR)).checks if one.code == "queue_full"]
+    assert check.message.endswith("; the job is held, so none starts: `mainspring job release small` lets it go on")
+    await holds.hold(conn, ACTOR)
+    (check,) = [one for one in (await health(conn, ACTOR)).checks if one.code == "queue_full"]
+    assert check.message.endswith("; everything is held, so none starts: `mainspring release` lets it go on")
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,13 @@ async def test_queue_full_finds_jobs_at_their_bound_and_all_together(conn: Conne
             )
     found = await find(conn, "queue_full")
     assert {name: one.details for name, one in found.items()} == {"job:full": {"waiting": 7, "limit": 7}}
+    assert found["job:full"].message.endswith("refused; start more agents, or raise max_queued")
     assert await find(conn, "queue_full", names=["r*"]) == {}
+    await conn.execute(
+        "insert into mainspring.hold (job_id, held_at, held_by, skips)"
+        " select id, now(), 'alice', false from mainspring.job where name = 'full'"
+    )
+    assert "because of a hold: `mainspring hold --list`" in (await find(conn, "queue_full"))["job:full"].message
     await conn.execute("insert into mainspring.setting (name, value) values ('max_queued', '20')")
     assert (await find(conn, "queue_full"))["cluster"].details == {"waiting": 21, "limit": 20}
 

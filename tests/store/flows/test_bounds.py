@@ -15,7 +15,7 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.bounds_keeper import BoundsKeeper
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.store.cluster import settings
+from mainspring.store.cluster import holds, settings
 from mainspring.store.flows import bounds
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.submission.drivers import submit
@@ -57,6 +57,26 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(conn: Connection)
     with pytest.raises(QueueFull):
         await one(conn)
     assert await conn.fetchval("select last_value from mainspring.queue_full") == 2
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ("small", r"3 may; the job is held, so none starts; `mainspring job release 'small'` lets it go on, then try"),
+        (None, r"3 may; everything is held, so none starts; `mainspring release` lets it go on, then try again$"),
+    ],
+)
+async def test_a_queue_that_is_full_and_held_says_both(conn: Connection, job: str | None, told: str) -> None:
+    for _ in range(3):
+        await one(conn)
+    id = await conn.fetchval("select id from mainspring.job where name = $1", job)
+    await holds.hold(conn, id, by="alice", note=None, skips=False)
+    with pytest.raises(QueueFull, match=told) as full:
+        await one(conn)
+    assert full.value.details == {"limit": 3, "waiting": 3, "retry_after": 60, "job": "small"}
+    await holds.release(conn, id, at_once=True)
+    with pytest.raises(QueueFull, match="may; try again in 60 s"):
+        await one(conn)
 
 
 async def test_the_rate_at_which_tasks_ended_says_when_there_is_room(conn: Connection) -> None:

@@ -299,7 +299,7 @@ async def test_a_parent_that_has_failed_is_refused(conn: Connection) -> None:
     parent = await conn.fetchval("select mainspring.enqueue('report')")
     await conn.execute("update mainspring.task set state = 3, token = 1")
     await transitions.finish(conn, [Ending(parent, 1, 1, 1, TaskState.FAILED, 1.0, 2.0)])
-    with pytest.raises(asyncpg.PostgresError, match=f"task {parent} does not exist or did not succeed"):
+    with pytest.raises(asyncpg.PostgresError, match=f"did not succeed; retry it with `mainspring task retry {parent}`"):
         await conn.fetchval("select mainspring.enqueue('report', after => $1)", [parent])
     assert await written(conn) == 0
 

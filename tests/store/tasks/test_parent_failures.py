@@ -79,13 +79,13 @@ async def test_a_parent_that_had_failed_before_does_the_same(conn: Connection, p
 async def test_without_a_policy_such_a_parent_is_refused_as_ever(conn: Connection) -> None:
     parent = await enqueue(conn)
     await end(conn, parent, TaskState.FAILED)
-    with pytest.raises(ValidationError, match=f"after: task {parent} does not exist or did not succeed"):
+    with pytest.raises(ValidationError, match=f"after: task {parent} did not succeed; retry it .*: run, skip or fail$"):
         await enqueue(conn, parent)
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, None])
 async def test_a_parent_that_never_existed_is_refused_whatever_the_policy(conn: Connection, policy: str | None) -> None:
-    with pytest.raises(ValidationError, match="after: task 999 does not exist"):
+    with pytest.raises(ValidationError, match="after: task 999 does not exist, or is not kept any longer"):
         await enqueue(conn, 999, policy=policy)
 
 

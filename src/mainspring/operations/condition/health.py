@@ -8,6 +8,7 @@ Next:   store/figures/condition.py
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -224,11 +225,20 @@ async def _full(conn: Connection, actor: Actor) -> Check:
         return _good("queue_full", "no bounded queue is full")
     job, bound = full[0]
     more = f" and {len(full) - 1} more" if len(full) > 1 else ""
-    return _degraded(
-        "queue_full",
-        f"as many tasks of {job!r}{more} wait as may ({bound:,}), and submissions are refused; add agents or slots, or "
-        "raise max_queued",
-    )
+    told = f"as many tasks of {job!r}{more} wait as may ({bound:,}), and submissions are refused"
+    if (hold := await _hold_of(conn, actor, job)) is not None:
+        return _degraded("queue_full", f"{told}; {hold}")
+    return _degraded("queue_full", f"{told}; add agents or slots, or raise max_queued")
+
+
+async def _hold_of(conn: Connection, actor: Actor, job: str) -> str | None:
+    """That nothing of this job starts because of a hold, and what ends it."""
+    found = await holds.show(conn, actor)
+    if found.everything is not None and found.everything.released_at is None:
+        return "everything is held, so none starts: `mainspring release` lets it go on"
+    if any(one.job == job and one.released_at is None for one in found.jobs):
+        return f"the job is held, so none starts: `mainspring job release {shlex.quote(job)}` lets it go on"
+    return None
 
 
 def _is_seen(pool: Waiting, actor: Actor) -> bool:

@@ -219,7 +219,11 @@ async def _check_parents(conn: Connection, actor: Actor, checked: Submission) ->
     for id in checked.after or () if actor.jobs else ():
         job = await lookup.job_of(conn, id)
         if job is None or not actor.reaches(job):
-            raise ValidationError(f"after: task {id} does not exist or did not succeed", field="after")
+            raise ValidationError(
+                f"after: task {id} does not exist, or is not kept any longer; `mainspring task list` has those that "
+                "are",
+                field="after",
+            )  # in the words of depend(), which do not reveal that there is such a task
 
 
 async def _check_batch(conn: Connection, actor: Actor, checked: Submission) -> None:

@@ -16,6 +16,7 @@ from mainspring.store.cluster import registry
 from mainspring.store.figures.waiting import waiting
 from mainspring.store.postgres.connection import Connection
 
+HELD = "refused, and none starts, because of a hold: `mainspring hold --list` shows it, and `release` ends it"
 SETTLING = 5.0  # seconds for an agent that can run a task to join
 
 _COUNTED = "(select counted_at from mainspring.queue_count) > (select mainspring.now()) - interval '1 minute'"
@@ -51,11 +52,14 @@ _FULL = f"""
         select q.job_id, sum(q.tasks)::bigint as waiting from mainspring.queue_figure q
          where q.state in ({BLOCKED:d}, {PENDING:d}) and {_COUNTED} group by q.job_id
     )
-    select j.name, c.waiting, j.max_queued::bigint as bound
+    select j.name, c.waiting, j.max_queued::bigint as bound,
+           exists (select from mainspring.hold h
+                    where h.released_at is null and (h.job_id = j.id or h.job_id is null)) as is_held
       from counted c join mainspring.job j on j.id = c.job_id
      where c.waiting >= j.max_queued and ($1::text[] is null or j.name like any($1))
      union all
-    select null, (select sum(waiting)::bigint from counted), (s.value#>>'{{}}')::bigint
+    select null, (select sum(waiting)::bigint from counted), (s.value#>>'{{}}')::bigint,
+           exists (select from mainspring.hold h where h.released_at is null and h.job_id is null)
       from mainspring.setting s
      where s.name = 'max_queued' and (select sum(waiting) from counted) >= (s.value#>>'{{}}')::bigint
      order by 1
@@ -71,11 +75,11 @@ async def queue_full(conn: Connection, look: Look[Parameters]) -> Found:
                 subject="cluster" if name is None else f"job:{name}",
                 job=name,
                 message=f"{waiting:,} of at most {bound:,} tasks of {name or 'all jobs'} wait: submissions are "
-                "refused; start more agents, or raise max_queued",
+                + (HELD if is_held else "refused; start more agents, or raise max_queued"),
                 since=look.until,
                 details={"waiting": waiting, "limit": bound},
             )
-            for name, waiting, bound in rows
+            for name, waiting, bound, is_held in rows
         ]
     )
 

@@ -532,6 +532,7 @@ as $$
 declare
     waiting integer;
     unmet   bigint;
+    is_known boolean;                            -- the one that is unmet has ended
     only_of text;                                -- null: of all roles
 begin
     if cardinality(parents) > 1000 then
@@ -568,12 +569,21 @@ begin
         insert into mainspring.dependent (parent, child, at)
         select given.parent, depend.child, mainspring.now() from given
     )
-    select (select count(*) from edge),
-           (select min(ended.parent) from ended
-             where ended.succeeded is null or not ended.succeeded and depend.on_parent_failure is null)
-      into waiting, unmet;
-    if unmet is not null then
-        raise exception 'after: task % does not exist or did not succeed', unmet using errcode = 'MSV01';
+    select counted.edges, refused.parent, refused.is_known
+      into waiting, unmet, is_known
+      from (select count(*) as edges from edge) counted
+      left join lateral (
+          select ended.parent, ended.succeeded is not null as is_known from ended
+           where ended.succeeded is null or not ended.succeeded and depend.on_parent_failure is null
+           order by ended.parent limit 1
+      ) refused on true;
+    if is_known then
+        raise exception 'after: task % did not succeed; retry it with `mainspring task retry %`, or say with'
+            ' on_parent_failure what becomes of a task after it: run, skip or fail', unmet, unmet
+            using errcode = 'MSV01';
+    elsif unmet is not null then
+        raise exception 'after: task % does not exist, or is not kept any longer; `mainspring task list` has those'
+            ' that are', unmet using errcode = 'MSV01';
     end if;
     if waiting > 0 then
         perform pg_notify('mainspring', 'dependency');
@@ -988,6 +998,7 @@ declare
     of_job  integer;
     rate    float8;
     after   integer;
+    held    text;                                -- how to end the hold; null: there is none
 begin
     if max_queued is not null then
         waiting := mainspring.without_room(id, max_queued, more);
@@ -1007,9 +1018,14 @@ begin
        and not f.again;
     after := case when rate > 0 then least(300, greatest(1, ceil((waiting + more - bound) / rate))) else 60 end;
     perform nextval('mainspring.queue_full');    -- counts, although this transaction ends without a trace
-    raise exception 'queue full: % tasks%wait, and at most % may; try again in % s',
+    select case when h.job_id is null then 'everything is held, so none starts; `mainspring release`'
+                else format('the job is held, so none starts; `mainspring job release %s`', quote_literal(job)) end
+      into held from mainspring.hold h
+     where h.released_at is null and (h.job_id = admit.id or h.job_id is null)
+     order by h.job_id is null desc limit 1;
+    raise exception 'queue full: % tasks%wait, and at most % may; %',
         waiting, case when of_job = 0 then ' of all jobs ' else format(' of %s ', quote_literal(job)) end, bound,
-        after
+        coalesce(held || ' lets it go on, then try again', format('try again in %s s', after))
         using errcode = 'MSQ01', detail = jsonb_build_object(
             'limit', bound, 'waiting', waiting, 'retry_after', after, 'job', job);
 end

@@ -18,6 +18,23 @@ async def test_several_faults_of_one_body_are_told_together(admin: Caller) -> No
     assert "errors" not in one
 
 
+async def test_wrong_values_are_told_beside_wrong_types(admin: Caller) -> None:
+    values = {"job": "a", "delay": "soon", "priority": "urgent", "expires": "never", "tags": ["x"] * 20}
+    told = assert_problem(await admin.post("/api/v1/tasks", json=values), 422, "validation")
+    assert sorted(fault["field"] for fault in told["errors"]) == ["delay", "expires", "priority", "tags"]
+    for also in ({"retries": "many"}, {"job": 5}, {"colour": "red"}):
+        told = assert_problem(await admin.post("/api/v1/tasks", json=values | also), 422, "validation")
+        assert sorted(fault["field"] for fault in told["errors"]) == sorted(
+            [*also, "delay", "expires", "priority", "tags"]
+        )
+    times = {"job": "a", "run_at": "2026-01-01T00:00:00", "delay": "soon", "key": ""}
+    told = assert_problem(await admin.post("/api/v1/tasks", json=times), 422, "validation")
+    assert [fault["field"] for fault in told["errors"]] == ["run_at", "delay", "key"]
+    assert "not both" in told["message"]
+    one = assert_problem(await admin.post("/api/v1/tasks", json={"job": "a", "delay": "soon"}), 422, "validation")
+    assert "errors" not in one
+
+
 async def test_several_faults_of_a_definition_and_of_a_query_are_told_together(admin: Caller) -> None:
     definition = {"run": {"type": "command", "argv": ["true"]}, "timeout": "soon", "priority": "urgent", "retry": 3}
     told = assert_problem(await admin.put("/api/v1/jobs/a", json=definition), 422, "validation")

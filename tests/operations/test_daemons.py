@@ -65,8 +65,10 @@ async def test_start_stop_and_scale_tell_whether_they_changed_anything(conn: Con
     assert (await daemons.stop(conn, ACTOR, "gateway")).changed
     assert (await daemons.restart(conn, ACTOR, "gateway")).daemon.name == "gateway"
     await daemons.delete(conn, ACTOR, "gateway")
-    with pytest.raises(ScheduleNotFound):
-        await daemons.show(conn, ACTOR, "gateway")
+    for operation in (daemons.show, daemons.start, daemons.stop, daemons.restart, daemons.delete):
+        with pytest.raises(ScheduleNotFound, match="no daemon named 'gateway'; `mainspring daemon list`") as missing:
+            await operation(conn, ACTOR, "gateway")
+        assert missing.value.field == "daemon"
 
 
 async def test_a_list_comes_in_pages_with_all_replicas(conn: Connection) -> None:

@@ -29,6 +29,7 @@ from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.read_definition import read_definition
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations.pages import Page
+from mainspring.operations.requests.new_tasks import NewTask, faults_of_values
 
 MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
 MOST_MEMBERS = 200  # of a body whose faults are looked for one after another
@@ -289,6 +290,8 @@ def from_body(shape: Shape, value: Any) -> dict[str, Any]:
             faults.append(error)
         else:
             break
+    if shape.body in VALUES and left:
+        faults += VALUES[shape.body](left)
     raise together(faults)
 
 
@@ -321,6 +324,10 @@ READERS: dict[Any, Callable[[Any], Any]] = {
     AlertRuleSpec: read_rule,
     ChannelSpec: read_channel,
 }
+
+
+# Types whose operation checks values: with a fault of another member it is not reached, so they are looked for here.
+VALUES: dict[Any, Callable[[Mapping[str, Any]], list[ValidationError]]] = {NewTask: faults_of_values}
 
 
 def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationError:

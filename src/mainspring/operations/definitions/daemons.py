@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from mainspring.errors import NameTaken, ScheduleNotFound
+from mainspring.errors import NameTaken
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.define_schedule import OF_DAEMONS, define_schedule
 from mainspring.model.schedules.edit_schedule import Edit, edited
@@ -112,7 +112,7 @@ async def put(
             await audit.changed(conn, actor, "daemon.change", f"daemon:{name}", stored.defined, done.stored.defined)
             return DaemonChange(await _view(conn, actor, name), job.changed or done.recalled is not None)
         if version is not None:
-            raise ScheduleNotFound(f"no daemon named {name!r}; `mainspring daemon list` shows them", field="daemon")
+            raise daemon_views.not_found(name)
         if not await schedules.create(conn, schedule, enabled=enabled is not False):
             raise NameTaken(f"there is a schedule named {name!r}; give the daemon another name", field="name")
         made = await schedules.find(conn, name)
@@ -155,7 +155,7 @@ async def restart(conn: Connection, actor: Actor, name: str) -> DaemonChange:
 async def _find(conn: Connection, actor: Actor, name: str, *, lock: bool = False) -> Stored:
     stored = await daemon_views.find(conn, check_path_name(name, field="daemon"), lock=lock)
     if not actor.reaches(stored.schedule.job):
-        raise ScheduleNotFound(f"no daemon named {name!r}; `mainspring daemon list` shows them", field="daemon")
+        raise daemon_views.not_found(name)
     return stored
 
 

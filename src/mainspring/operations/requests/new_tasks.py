@@ -6,6 +6,7 @@ Next: store/submission/enqueue.py
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mainspring.errors import (
+    MOST_FAULTS,
     BatchEnded,
     BatchNotFound,
     JobNotFound,
@@ -23,6 +25,7 @@ from mainspring.errors import (
     TaskExists,
     ValidationError,
     shown,
+    together,
 )
 from mainspring.model.access.actors import Actor
 from mainspring.model.flows.options import (
@@ -80,6 +83,11 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     require_agents: bool = False  # refuse it if no agent could run it
 
 
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(NewTask)}
+_WITHOUT: dict[str, Any] = _DEFAULTS | {"job": "any", "args": {}}  # what takes the place of a member that is wrong
+_MEMBER = re.compile(r"[.\[]")  # ends the name of a member
+
+
 class Submitted(msgspec.Struct, frozen=True):
     id: int
     state: str | None  # None: retention has dropped the task, and its key is still taken
@@ -88,7 +96,39 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 def submission(task: NewTask) -> Submission:
-    """The task for the store; ValidationError names what is wrong with it."""
+    """The task for the store; ValidationError tells all that is wrong with it."""
+    try:
+        return _submission(task)
+    except ValidationError:
+        raise together(_faults(task)) from None
+
+
+def faults_of_values(members: Mapping[str, Any]) -> list[ValidationError]:
+    """What is wrong with members of a NewTask whose types are right."""
+    try:
+        return _faults(msgspec.convert({"job": "any", **members}, NewTask))
+    except msgspec.ValidationError:
+        return []
+
+
+def _faults(task: NewTask) -> list[ValidationError]:
+    """Each fault is found without the members that are wrong so far."""
+    found: list[ValidationError] = []
+    while len(found) < MOST_FAULTS:
+        try:
+            _submission(task)
+        except ValidationError as error:
+            wrong = _MEMBER.split(error.field or "")[0]
+            if wrong not in _WITHOUT or getattr(task, wrong) == _WITHOUT[wrong]:
+                return [*found, error]
+            found.append(error)
+            task = msgspec.structs.replace(task, **{wrong: _WITHOUT[wrong]})
+        else:
+            break
+    return found
+
+
+def _submission(task: NewTask) -> Submission:
     if not isinstance(task.args, Mapping):
         raise ValidationError('args: give a JSON object of named arguments, such as {"day": "mon"}', field="args")
     if task.delay is not None and task.run_at is not None:

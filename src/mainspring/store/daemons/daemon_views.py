@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.errors import InvalidTransition
+from mainspring.errors import InvalidTransition, ScheduleNotFound
 from mainspring.model.tasks.states import PENDING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
@@ -100,10 +100,17 @@ def _state(row: Any) -> str:
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
     """The schedule of a daemon; InvalidTransition if it is of another kind."""
-    stored = await schedules.find(conn, name, lock=lock)
+    try:
+        stored = await schedules.find(conn, name, lock=lock)
+    except ScheduleNotFound:
+        raise not_found(name) from None
     if stored.schedule.kind != "daemon":
         raise InvalidTransition(
             f"schedule {name!r} is no daemon but {stored.schedule.kind}; use `mainspring schedule` for it",
             field="daemon",
         )
     return stored
+
+
+def not_found(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"no daemon named {name!r}; `mainspring daemon list` shows them", field="daemon")

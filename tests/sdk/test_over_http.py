@@ -76,9 +76,9 @@ async def test_options_of_submission_go_with_it(app: App, dsn: str) -> None:
         assert status.args == {"number": 1}
         later = await double.using(after=first, delay="1h").enqueue(3)
         assert (await later.status()).waiting_for == [first.id]
-        [bulk] = await double.using(delay="1h", priority=9).enqueue_many([4])
+        [bulk] = await double.using(delay="1h", priority=9, timeout=5, retries=2, stalls_after=3).enqueue_many([4])
         status = await bulk.status()
-        assert status.priority == 9
+        assert (status.priority, status.timeout, status.retries, status.stalls_after) == (9, 5, 2, 3)
         assert status.run_at - status.created_at > timedelta(minutes=59)
         with pytest.raises(mainspring.WaitTimeout):
             await first.result(timeout=0.05)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mainspring import App, NoAgents, TaskFailed, current_task
+from mainspring import App, NoAgents, TaskFailed, ValidationError, current_task
 from mainspring.operations import settings
 from mainspring.operations.actors import this_user
 from mainspring.operations.work import tasks
@@ -81,6 +81,23 @@ async def test_what_gives_no_sign_for_too_long_is_stopped(app: App) -> None:
         with pytest.raises(TaskFailed, match=r"no output, progress or heartbeat for 0\.15 s") as failed:
             await silent.result()
         assert (failed.value.state, failed.value.error_code) == ("timed_out", "stalled")
+
+
+async def test_a_submission_says_how_long_it_may_give_no_sign(app: App) -> None:
+    @app.job(retries=0, stalls_after="1h")
+    async def silent() -> None:
+        await asyncio.sleep(60)
+
+    async with app.running():
+        alone = await silent.using(stalls_after="100ms").enqueue()
+        (one_of_many,) = await silent.using(stalls_after=0.1).enqueue_many([()])
+        for task in (alone, one_of_many):
+            with pytest.raises(TaskFailed, match=r"no output, progress or heartbeat for 0\.1 s"):
+                await task.result()
+            assert (await task.status()).stalls_after == 0.1
+    for wrong in ("soon", 0, -1):
+        with pytest.raises(ValidationError, match="^stalls_after: "):
+            silent.using(stalls_after=wrong)
 
 
 async def test_nobody_there_to_run_it_is_an_error_on_request(app: App) -> None:

@@ -59,7 +59,7 @@ async def calls() -> None:
     assert_type(await (await with_options.enqueue("x")).result(), list[str])
     assert_type(await (await sync.enqueue()).result(), dict[str, int])
     assert_type(sync.enqueue_sync(3), Task[dict[str, int]])
-    later = plain.using(delay="5m", priority=7, key="k", after=[await sync.enqueue()])
+    later = plain.using(delay="5m", priority=7, key="k", stalls_after="1m", after=[await sync.enqueue()])
     assert_type(await later.enqueue("x", force=False), Task[int])
     assert_type(await plain.using(run_at=datetime.now(UTC)).enqueue_many(["a", ("b",)]), list[Task[int]])
     calls = [plain.call("a"), plain.call("b", force=True)]

@@ -342,6 +342,7 @@ function Details({ of: task, own }: { of: TaskDetail; own: string | null }) {
           <Fact name="Only on">{task.only_on && <To page="agents" of={task.only_on} />}</Fact>
           <Fact name="Start deadline">{task.expires_at && <Instant at={task.expires_at} own={own} />}</Fact>
           <Fact name="Timeout">{task.timeout !== null && span(task.timeout)}</Fact>
+          <Fact name="Stalls after">{task.stalls_after !== null && span(task.stalls_after)}</Fact>
           <Fact name="Retries">{task.retries !== null && String(task.retries)}</Fact>
           <Fact name="If a parent fails">{task.on_parent_failure}</Fact>
           <Fact name="Namespace">{task.namespace !== "default" && task.namespace}</Fact>

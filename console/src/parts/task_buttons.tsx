@@ -172,7 +172,7 @@ function Again({ task, close }: { task: TaskDetail; close: () => void }) {
   const given = readObject(text);
   const wrong = "fault" in given ? given.fault : null;
   const run = async () => {
-    const same = { priority: task.priority, tags: task.tags, concurrency_key: task.concurrency_key, timeout: task.timeout, retries: task.retries };
+    const same = { priority: task.priority, tags: task.tags, concurrency_key: task.concurrency_key, timeout: task.timeout, retries: task.retries, stalls_after: task.stalls_after };
     const kept = Object.fromEntries(Object.entries(same).filter(([, value]) => value !== null && !(Array.isArray(value) && !value.length)));
     const made = await send("POST /tasks", {}, { job: task.job, ...given, ...kept });
     toast({ kind: "done", text: `Submitted task ${made.id}.` });

@@ -124,6 +124,7 @@ def new_task(
     expires: str | None = None,
     run_timeout: str | None = None,
     retries: int | None = None,
+    stalls_after: str | None = None,
     require_agents: bool = False,
 ) -> NewTask:
     """A task to submit, checked."""
@@ -146,6 +147,7 @@ def new_task(
         expires=expires,
         timeout=run_timeout,
         retries=retries,
+        stalls_after=stalls_after,
         require_agents=require_agents,
     )
     submission(task)

@@ -303,6 +303,7 @@ class Job(Submitter[P, R]):
         if_exists: Literal["return", "reject"] | None = None,
         timeout: Duration | None = None,
         retries: int | None = None,
+        stalls_after: Duration | None = None,
         batch: Batch | TaskBatch | int | None = None,
         if_full: Literal["raise", "wait"] = "raise",
         require_agents: bool = False,
@@ -321,6 +322,7 @@ class Job(Submitter[P, R]):
         if_exists       where the key is taken: return that task, or reject this one (TaskExists)
         timeout         of this task, in place of its job's; with if_full="wait", how long to wait for room instead
         retries         of this task, in place of its job's
+        stalls_after    of this task, in place of its job's: it is stopped after so long without a sign of life
         batch           it is counted in this batch, whose callbacks come when all have ended
         if_full         where the queue of the job is full: raise QueueFull, or wait for room
         require_agents  raise NoAgents, and submit nothing, if no connected agent could run it
@@ -345,6 +347,9 @@ class Job(Submitter[P, R]):
             tags=None if tags is None else check_tags(tags),
             timeout=None if timeout is None else timedelta(seconds=check_task_timeout(timeout)),
             retries=None if retries is None else check_task_retries(retries),
+            stalls_after=None
+            if stalls_after is None
+            else timedelta(seconds=check_task_timeout(stalls_after, "stalls_after")),
         )
         checked = None if conn is None else check_connection(conn)
         patience = 0.0

@@ -37,6 +37,15 @@ def test_each_line_is_submitted_and_a_second_time_with_the_same_key_finds_it(cli
     assert cli("task", "show", "2", "--json").json["key"] == "load:3"
 
 
+@pytest.mark.parametrize("member", ['"timeout": "90s"', '"retries": 7', '"stalls_after": "90s"', '"expires": "1h"'])
+def test_what_a_line_says_of_its_run_is_kept(cli: Cli, job: str, file: Path, member: str) -> None:
+    file.write_text(f'{{"job": "hello", {member}}}\n')
+    assert cli("task", "submit", "--from", str(file)).code == 0
+    name = member.split('"')[1]
+    view = cli("task", "show", "1", "--json").json
+    assert view["expires_at" if name == "expires" else name] is not None
+
+
 def test_a_refused_line_is_told_and_the_exit_code_says_so(cli: Cli, job: str, file: Path) -> None:
     file.write_text('{"job": "hello"}\n{"job": "nothing"}\n{"job": "hello"}')
     some = cli("task", "submit", "--from", str(file))

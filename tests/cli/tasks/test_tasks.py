@@ -51,6 +51,11 @@ def test_every_option_of_a_submission_is_stored(cli: Cli, job: str) -> None:
     )
     third = _submit(cli, job, "--args", '{"day": [1, null]}')
     assert cli("task", "show", third, "--json").json["args"] == {"day": [1, None]}
+    fourth = _submit(cli, job, "--run-timeout", "10m", "--retries", "2", "--stalls-after", "90s")
+    view = cli("task", "show", fourth, "--json").json
+    assert (view["timeout"], view["retries"], view["stalls_after"]) == (600, 2, 90)
+    assert "stalls after\t90 s, given with it\n" in cli("task", "show", fourth).out
+    assert cli("task", "submit", job, "--stalls-after", "0").code == 2
 
 
 def test_a_submission_waits_for_room_in_a_full_queue(cli: Cli, dsn: str) -> None:

@@ -81,6 +81,11 @@ for command in (logs, *control_commands):
 @click.option("--run-timeout", metavar="DURATION", help="Stop a run after this long, in place of the job's timeout.")
 @click.option("--retries", type=Whole(0, 1000), metavar="N", help="In place of the job's.")
 @click.option(
+    "--stalls-after",
+    metavar="DURATION",
+    help="Stop a run without output or progress for this long, in place of the job's.",
+)
+@click.option(
     "--after", type=task_id, metavar="ID", multiple=True, help="Wait until this task has succeeded; repeatable."
 )
 @click.option(
@@ -240,6 +245,7 @@ async def show(client: Client, id: int) -> None:
             "submitted": view.created_at,
             "submitted by": view.submitter,
             "timeout": None if view.timeout is None else f"{view.timeout:g} s, given with it",
+            "stalls after": None if view.stalls_after is None else f"{view.stalls_after:g} s, given with it",
             "retries": None if view.retries is None else f"{view.retries}, given with it",
             "started": view.started_at,
             "ended": view.finished_at,

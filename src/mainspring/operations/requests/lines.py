@@ -161,7 +161,7 @@ def _plain(tasks: list[NewTask]) -> Plain | None:
         task.job == job and task.priority == priority and task.batch == batch
         and task.run_at is None and task.delay is None and task.key is None and task.concurrency_key is None
         and not task.after and not task.require_agents and not task.tags
-        and task.expires is None and task.timeout is None and task.retries is None
+        and task.expires is None and task.timeout is None and task.retries is None and task.stalls_after is None
         for task in tasks
     ):  # fmt: skip
         return None

@@ -80,6 +80,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     expires: float | str | None = None  # a duration: it is skipped if it has not started so long after its time
     timeout: float | str | None = None  # a duration, in place of its job's
     retries: int | None = None  # in place of its job's
+    stalls_after: float | str | None = None  # a duration, in place of its job's
     require_agents: bool = False  # refuse it if no agent could run it
 
 
@@ -157,6 +158,7 @@ def _submission(task: NewTask) -> Submission:
         tags=check_tags(task.tags) or None,
         timeout=_duration(task.timeout, "timeout"),
         retries=None if task.retries is None else check_task_retries(task.retries),
+        stalls_after=_duration(task.stalls_after, "stalls_after"),
     )
 
 

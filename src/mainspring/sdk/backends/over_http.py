@@ -202,6 +202,7 @@ def _common(submission: Submission | BulkSubmission) -> dict[str, Any]:
         "expires": _seconds(submission.expires),
         "timeout": _seconds(submission.timeout),
         "retries": submission.retries,
+        "stalls_after": _seconds(submission.stalls_after),
     }
 
 

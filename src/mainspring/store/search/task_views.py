@@ -69,6 +69,7 @@ class TaskView(msgspec.Struct, frozen=True):
     retries: int | None = None  # in place of its job's
     submitter: str | None = None  # who submitted it: an actor, or a role of PostgreSQL
     on_parent_failure: str | None = None  # if a task that it runs after does not succeed; None: skip
+    stalls_after: float | None = None  # seconds, in place of its job's
 
 
 class WaitView(msgspec.Struct, frozen=True):
@@ -259,7 +260,7 @@ async def task_view(row: Any, waiting_for: list[int]) -> TaskView:
         agent, only_on, None if concurrency_key is None else plain_key(concurrency_key), result_due,
         result_lost, unreadable, exit_code, recorded_at, armed_ahead, namespace, batch,
         None if its.callback is None else its.callback.batch, its.tags, expires_at, its.rule, its.timeout, its.retries,
-        its.submitter or submitted_by, its.on_parent_failure,
+        its.submitter or submitted_by, its.on_parent_failure, its.stalls_after,
     )  # fmt: skip
 
 

@@ -165,7 +165,7 @@ async def engine(stage: Stage, moves: Sequence[Move]) -> None:
         for job in (works, fails, waits, nowhere):
             await job.enqueue()
         async with app.batch("metrics", on_complete=works) as batch:
-            await works.using(batch=batch, delay="1s").enqueue()  # else the one that closes it ends it, and no server
+            await works.using(batch=batch).enqueue()
         await works.using(delay="4s").enqueue()  # armed ahead
         await stage.conn.execute(
             "update mainspring.schedule set next_plan_at = now() - interval '1 h', look_at = now() - interval '1 h'"

@@ -242,3 +242,25 @@ async def test_a_batch_that_is_opened_while_its_parent_is_cancelled_is_cancelled
     with pytest.raises(asyncpg.PostgresError, match="takes no more tasks"):
         await opened(conn, "later", parent=parent)
     assert await called(conn) == ["complete", "complete"]
+
+
+async def test_what_the_close_of_a_client_ends_and_calls_is_counted_once(conn: Connection, database: Database) -> None:
+    first, second = BatchesLoop(database), BatchesLoop(database)
+    empty, done, live = [await opened(conn) for _ in range(3)]
+    await end(conn, await member(conn, done), FAILED)
+    task = await member(conn, live)
+    for batch in (empty, done, live):
+        assert await batches.close(conn, batch)
+    assert [(await view(conn, batch)).state for batch in (empty, done, live)] == ["ended", "ended", "closed"]
+    assert (await view(conn, done)).total == 1, "what is told to servers is no task"
+    await settle(conn)  # a server that counts, and dies before it could tell
+    await first.step()
+    assert (first.tally.ended, first.tally.callbacks) == (2, 4), "success or failure, and complete"
+    for loop in (second, first):
+        await loop.step()
+    assert (second.tally.ended, second.tally.callbacks) == (0, 0)
+    assert (first.tally.ended, first.tally.callbacks) == (2, 4)
+    await end(conn, task)
+    await second.step()
+    assert (second.tally.ended, second.tally.callbacks) == (1, 2), "what it ends itself"
+    assert await conn.fetchval("select count(*) from mainspring.batch_change") == 0

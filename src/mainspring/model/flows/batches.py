@@ -37,6 +37,13 @@ class BatchState(IntEnum):
         return cls[label.upper()]
 
 
+class ByClient(IntEnum):
+    """What the close() of a client did itself, in place of an outcome in a change: for a server to count."""
+
+    ENDED = 101
+    CALLED = 102
+
+
 class Counts(Struct, frozen=True):
     """The members of a batch: its tasks, and the batches in it. `live` are those that have not ended."""
 

@@ -84,8 +84,12 @@ STALE_REPORTS = _counter(
     "stale_reports_total", "Reports on attempts that no longer had their task; they changed nothing."
 )
 QUARANTINED = _counter("quarantined_total", "Tasks that failed because their agents died too often.")
-BATCHES_ENDED = _counter("batches_ended_total", "Batches that this server has ended.")
-BATCH_CALLBACKS = _counter("batch_callbacks_total", "Callbacks of batches that this server has enqueued.")
+BATCHES_ENDED = _counter(
+    "batches_ended_total", "Batches that this server has ended; with those that a client ended by closing them."
+)
+BATCH_CALLBACKS = _counter(
+    "batch_callbacks_total", "Callbacks of batches that this server has enqueued; with those of such clients."
+)
 
 QUEUE_FULL = _counter(
     "queue_full_total", "Submissions that this process saw refused because too many tasks waited.", "job"

@@ -45,6 +45,10 @@ class BatchesLoop:
             found = await settling.changed(conn, MOST)
             for batch in found:
                 await self._settle(conn, batch)
+            if found:
+                done = await settling.done_by_clients(conn, found)
+                self.tally.ended += done.ended
+                self.tally.callbacks += done.fired
             unfinished = await self._carry_out(conn)
         return unfinished + (len(found) == MOST)
 

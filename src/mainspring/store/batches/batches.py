@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import BatchNotFound
-from mainspring.model.flows.batches import FAILURES, BatchState, Counts
+from mainspring.model.flows.batches import FAILURES, BatchState, ByClient, Counts
 from mainspring.model.tasks.states import TaskState, among
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.postgres.rows import readable, views
@@ -181,11 +181,22 @@ async def created_by(conn: Connection, batch: int) -> str | None:
     return actor
 
 
+# A client has no metrics, so it leaves what it did to a server, which closing it wakes.
+_SETTLE_AND_TELL = f"""
+    insert into mainspring.batch_change (batch_id, outcome, count)
+    select $1, did.what, did.times
+      from mainspring.settle_batch($1) settled
+     cross join lateral (values ({ByClient.ENDED:d}, settled.ended::integer), ({ByClient.CALLED:d}, settled.fired))
+           as did(what, times)
+     where did.times > 0
+"""
+
+
 async def close(conn: Connection, batch: int) -> bool:
     """open → closed, and ended if nothing of it lives. False: it was not open, and nothing changed."""
     was_open: bool = await conn.fetchval("select mainspring.close_batch($1)", batch)
     if was_open:
-        await conn.execute("select mainspring.settle_batch($1)", batch)
+        await conn.execute(_SETTLE_AND_TELL, batch)
     return was_open
 
 

@@ -8,11 +8,12 @@ Next:   server/dispatch/dispatcher.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from mainspring.model.flows.batches import BatchState
-from mainspring.model.tasks.states import IS_WAITING
+from mainspring.model.flows.batches import BatchState, ByClient
+from mainspring.model.tasks.states import IS_WAITING, among
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import affected
 from mainspring.store.tasks import tasks
@@ -41,6 +42,24 @@ async def settle(conn: Connection, batch: int) -> Settled | None:
     """Count, and end it if it is over. None: another server does so at this moment, or there is no such batch."""
     ended, fired = await conn.fetchrow("select ended, fired from mainspring.settle_batch($1)", batch)
     return None if ended is None else Settled(ended, fired)
+
+
+_TAKE = f"""
+    delete from mainspring.batch_change where batch_id = any ($1::bigint[]) and outcome in {among(ByClient)}
+    returning outcome, count
+"""
+
+
+class Done(NamedTuple):
+    ended: int
+    fired: int
+
+
+async def done_by_clients(conn: Connection, batches: Sequence[int]) -> Done:
+    """What clients have done themselves as they closed these batches; it is told once."""
+    rows = await conn.fetch(_TAKE, batches)
+    ended, fired = (sum(row["count"] for row in rows if row["outcome"] == what) for what in ByClient)
+    return Done(ended, fired)
 
 
 async def forget_orphans(conn: Connection) -> None:

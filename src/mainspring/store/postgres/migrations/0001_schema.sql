@@ -2663,7 +2663,8 @@ create table mainspring.batch_count (
 -- Insert only, so that nothing that submits or ends tasks waits for another. No foreign key for the same reason.
 create table mainspring.batch_change (
     batch_id bigint   not null,
-    outcome  smallint,                                 -- a final state; null: tasks that joined
+    outcome  smallint,                                 -- a final state; null: tasks that joined; from 100 on: what a
+                                                       -- client's close() did itself, for the metrics of a server
     count    integer  not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 create index batch_change_batch on mainspring.batch_change (batch_id);
@@ -2811,7 +2812,8 @@ create function mainspring.add_up_batch(batch bigint, out live bigint, out failu
 as $$
 begin
     with taken as (
-        delete from mainspring.batch_change c where c.batch_id = add_up_batch.batch returning c.outcome, c.count
+        delete from mainspring.batch_change c
+         where c.batch_id = add_up_batch.batch and (c.outcome is null or c.outcome < 100) returning c.outcome, c.count
     ), change as (
         select coalesce(sum(count) filter (where outcome is null), 0) as total,
                coalesce(sum(count) filter (where outcome = 10), 0) as succeeded,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.pages import ROOT, Page, clone, run
+from tests.journey.pages import ROOT, Block, Page, clone, run
 
 README = Page("README.md")
 (FILE,) = README.of("python")
@@ -25,8 +25,29 @@ def test_the_application_runs_as_shown(place: dict[str, str], tmp_path: Path) ->
 
 
 def test_a_task_is_submitted_over_http_as_shown(place: dict[str, str], tmp_path: Path) -> None:
-    said = run(ON_THE_PATH, OVER_HTTP, directory=tmp_path, environment=place)
+    said = run(ON_THE_PATH, FILE, OVER_HTTP, directory=tmp_path, environment=place)
     assert '"state":"succeeded","created":true' in said
+
+
+_DUE = Block(
+    "bash",
+    """
+mainspring task list --job report --state pending --json > waiting.json
+id=$(python -c 'import json; print(json.load(open("waiting.json"))[0]["id"])')
+mainspring task edit $id --now
+mainspring task wait $id --timeout 40
+mainspring doctor
+""",
+)
+
+
+def test_nothing_that_the_application_leaves_behind_degrades_the_cluster(place: dict[str, str], tmp_path: Path) -> None:
+    *submit, kill = OVER_HTTP.text.rstrip("\n").split("\n")
+    assert kill == "kill $up"
+    up, end = Block("bash", "\n".join(submit) + "\n"), Block("bash", f"{kill}\n")
+    said = run(ON_THE_PATH, FILE, APPLICATION, up, _DUE, end, directory=tmp_path, environment=place)
+    assert "degraded" not in said
+    assert "unrunnable\thealthy" in said
 
 
 def test_there_is_no_block_that_nobody_runs() -> None:

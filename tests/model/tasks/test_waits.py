@@ -47,7 +47,8 @@ SHOP = Requirements({"app": "shop"})
             SHOP,
             [agent("alpha", app="blog")],
             "no_application",
-            "no agent runs the application 'shop'; agents there are: alpha (app=blog)",
+            "no agent runs the application 'shop'; start `mainspring worker MODULE:APP`, or `mainspring up MODULE:APP`;"
+            " agents there are: alpha (app=blog)",
         ),
         (
             Requirements({"app": "shop", "zone": "b"}),

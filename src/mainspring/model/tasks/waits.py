@@ -69,7 +69,8 @@ def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
     app = requirements.labels.get("app")
     of_app = [agent for agent in agents if app is None or agent.labels.get("app") == app]
     if not of_app:
-        return Wait("no_application", f"no agent runs the application {app!r}", _there(agents))
+        start = "start `mainspring worker MODULE:APP`, or `mainspring up MODULE:APP`"
+        return Wait("no_application", f"no agent runs the application {app!r}", f"{start}; {_there(agents)}")
     labels_only = Requirements(requirements.labels)
     labelled = [agent for agent in of_app if fits(labels_only, agent.labels, {})]
     if not labelled:

@@ -271,10 +271,10 @@ def _unrunnable(found: Sequence[tuple[Waiting, Wait]], actor: Actor) -> Check:
         return _good("unrunnable", "every due task has an agent that can run it")
     first, wait = found[0]
     more = f"; {_counted(len(found) - 1, 'other set')} of requirements too" if len(found) > 1 else ""
+    advice = "" if wait.code == "no_application" else "; start an agent that can, or change what the job requires"
     return _degraded(
         "unrunnable",
-        f"no agent can run the due tasks of {_jobs(first, actor)}: {wait.reason}{more}; start an agent that can, or "
-        "change what the job requires",
+        f"no agent can run the due tasks of {_jobs(first, actor)}: {wait.reason}{more}{advice}",
         min(pool.oldest for pool, _ in found),
     )
 

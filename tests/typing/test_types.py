@@ -116,7 +116,15 @@ def test_each_wrong_call_is_reported_on_its_line(reported: dict[str, list[tuple[
     assert reported["wrong_calls.py"] == [(first + number, code) for number, (_, code) in enumerate(WRONG)]
 
 
-@pytest.mark.parametrize(("page", "names"), [("README.md", ["shop.py"]), ("docs/how-to/fastapi.md", ["shop", "tests"])])
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("README.md", ["shop.py"]),
+        ("docs/how-to/fastapi.md", ["shop", "tests"]),
+        ("docs/how-to/chunks.md", ["products.py", "files.py"]),
+        ("docs/how-to/queues.md", ["shop.py"]),
+    ],
+)
 def test_what_a_reader_copies_passes_a_strict_check(cache: Path, tmp_path: Path, page: str, names: list[str]) -> None:
     assert Page(page).save(tmp_path)
     if (tmp_path / "shop").is_dir():

@@ -117,9 +117,10 @@ def _listening(stack: AsyncExitStack, settings: Settings) -> Listening | None:
     """Where the console is served while the demo runs; None if no port is free."""
     from mainspring.cli.processes.run import LAST_PORT
     from mainspring.compose.listening import Listening
+    from mainspring.config import DEFAULT_LISTEN
 
     try:
-        listening = Listening(settings, last_port=LAST_PORT)
+        listening = Listening(settings, last_port=LAST_PORT if settings.listen == DEFAULT_LISTEN else None)
     except ValidationError as error:
         note(f"no console: {error.message}")
         return None

@@ -96,6 +96,7 @@ def test_a_usage_error_is_one_line_that_points_to_the_help() -> None:
         (["task", "status", "5"], "show"),
         (["task", "submit", "disk", "--at", "09:00"], "--run-at"),
         (["job", "rm", "disk"], "delete"),
+        (["channel", "create", "ops"], "set"),
         (["task", "shwo", "5"], "show"),
     ],
 )

@@ -104,7 +104,8 @@ def _usage(error: click.ClickException) -> str:
 _SAID = {
     "status": "show", "get": "show", "info": "show", "describe": "show", "ls": "list", "add": "create", "new": "create",
     "rm": "delete", "remove": "delete", "stop": "cancel", "kill": "cancel", "run": "submit", "log": "logs",
-    "output": "logs", "--at": "--run-at", "--time": "--run-at", "--in": "--delay", "--after": "--delay",
+    "output": "logs", "create": "set", "edit": "set", "--at": "--run-at", "--time": "--run-at", "--in": "--delay",
+    "--after": "--delay",
 }  # fmt: skip
 
 

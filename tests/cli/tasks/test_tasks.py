@@ -63,7 +63,7 @@ def test_a_submission_waits_for_room_in_a_full_queue(cli: Cli, dsn: str) -> None
     _submit(cli, "small")
     refused = cli("task", "submit", "small", "--wait-for-room", "50ms")
     assert (refused.code, refused.out) == (4, "")
-    assert "1 tasks of 'small' wait, and at most 1 may" in refused.err
+    assert "1 task of 'small' waits, and at most 1 may" in refused.err
 
     async def make_room_once_it_was_refused() -> None:
         conn = await Database(dsn).connect()

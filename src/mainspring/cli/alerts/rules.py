@@ -48,7 +48,9 @@ def _told(spec: AlertRuleSpec) -> str:
 
 
 def _duration(seconds: Any) -> str | None:
-    return f"{seconds:g} s" if seconds else None
+    from mainspring.model.words.durations import compact
+
+    return compact(seconds) if seconds else None
 
 
 @click.group(

@@ -78,8 +78,8 @@ tls_options = with_options(
 def up(app: str | None, open_browser: bool, without_tls: bool, **given: Any) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
-    APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
-    once running tasks have ended; Ctrl-C again stops them too.
+    APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory; without it only commands
+    and HTTP calls run. Ctrl-C stops, once running tasks have ended; Ctrl-C again stops them too.
     """
     how = partial(_work, name=app, listens=True, without_tls=without_tls, open_browser=open_browser)
     run_process(app, given, how)

@@ -250,6 +250,7 @@ def _kind(options: When) -> tuple[Kind, str]:
         case "cron":
             if not isinstance(options["cron"], str):
                 raise ValidationError(f'cron: {shown(options["cron"])}; write a text such as "0 9 * * *"', field="cron")
+            _check_not_words(options["cron"])
             return "cron", options["cron"]
         case "daily" | "weekly" | "monthly" as phrase:
             return "cron", phrases.PHRASES[phrase](options[phrase])
@@ -260,6 +261,18 @@ def _kind(options: When) -> tuple[Kind, str]:
             return "once", cast(datetime, _instant(options, "once")).isoformat()
         case _:
             return "daemon", str(_count(options, "daemon", 1, MAX_REPLICAS))
+
+
+def _check_not_words(given: str) -> None:
+    """Refuse words that mean something, but are not cron, with the option for them."""
+    if not given.strip()[:2].isalpha():
+        return
+    try:
+        kind, expression = phrases.parse(given)
+    except ValidationError:
+        return  # the error of cron says more
+    meant = f'write cron "{expression}"' if kind == "cron" else f"use {kind} for it"
+    raise ValidationError(f"cron: {shown(given)} is in plain words; {meant}", field="cron")
 
 
 def _choice(options: When, field: str, default: str, allowed: tuple[str, ...]) -> Any:

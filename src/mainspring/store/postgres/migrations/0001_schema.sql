@@ -1023,8 +1023,10 @@ begin
       into held from mainspring.hold h
      where h.released_at is null and (h.job_id = admit.id or h.job_id is null)
      order by h.job_id is null desc limit 1;
-    raise exception 'queue full: % tasks%wait, and at most % may; %',
-        waiting, case when of_job = 0 then ' of all jobs ' else format(' of %s ', quote_literal(job)) end, bound,
+    raise exception 'queue full: % % %, and at most % may; %',
+        waiting, case when waiting = 1 then 'task of' else 'tasks of' end,
+        case when of_job = 0 then 'all jobs' else quote_literal(job) end || case when waiting = 1 then ' waits' else ' wait' end,
+        bound,
         coalesce(held || ' lets it go on, then try again', format('try again in %s s', after))
         using errcode = 'MSQ01', detail = jsonb_build_object(
             'limit', bound, 'waiting', waiting, 'retry_after', after, 'job', job);

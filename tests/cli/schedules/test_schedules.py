@@ -85,6 +85,12 @@ def test_a_schedule_is_made_and_changed_in_plain_words(cli: Cli) -> None:
     assert (view["kind"], view["expression"]) == ("once", "2199-01-01T08:00:00+00:00"), "in the schedule's timezone"
 
 
+def test_a_schedule_that_is_not_told_when_is_refused_with_words(cli: Cli) -> None:
+    refused = cli(*CREATE)
+    assert refused.code == 2
+    assert "in plain words behind JOB, such as every weekday at 9, or give one of --cron, --every" in refused.err
+
+
 @pytest.mark.parametrize(
     ("given", "advice"),
     [

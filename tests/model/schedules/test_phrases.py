@@ -173,7 +173,7 @@ def test_any_schedule_is_read(text: str, kind: str, expression: str) -> None:
         ("every week", "every", 'no time of day; write "every week on mon at 09:00"'),
         ("every weekday", "every", 'no time of day; write "every weekday at 09:00"'),
         ("every monday at", "weekly", "has no time of day"),
-        ("every second monday at 9", "every", "is not a duration"),
+        ("every second monday at 9", "every", 'is not a duration.*; or days: "every weekday at 9"'),
         ("every 5 moons", "every", "is not a duration"),
         ("every 50ms", "every", "between 0.1 s and"),
         ("once", "once", "is not an instant"),

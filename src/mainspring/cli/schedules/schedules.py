@@ -23,6 +23,7 @@ from mainspring.cli.schedules.preview import preview
 from mainspring.cli.schedules.skips import skip, unskip
 from mainspring.cli.schedules.story import check, explain
 from mainspring.cli.schedules.view import list_schedules, show
+from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.model.schedules.edit_schedule import Edit
@@ -103,7 +104,6 @@ def _given(options: dict[str, Any]) -> Any:
 
 def _with_words(words: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The options, with when it runs taken from plain words if there are any."""
-    from mainspring.errors import ValidationError
     from mainspring.model.schedules.define_schedule import KINDS
     from mainspring.model.words.zones import check_zone
 
@@ -147,8 +147,15 @@ async def create(
     When it runs is EXPR, as `preview` takes it (every 30s, every weekday at 9, monthly on the last day at 18:00), or
     one of --cron, --every, --once, --daily, --weekly, --monthly, --daemon.
     """
+    from mainspring.model.schedules.define_schedule import KINDS
     from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 
+    if not expression and all(options[kind] is None for kind in KINDS):
+        raise ValidationError(
+            "nothing says when to run; write it in plain words behind JOB, such as every weekday at 9, or give one of "
+            + ", ".join(f"--{kind}" for kind in KINDS),
+            field="expression",
+        )
     given = {"args": json.loads(arguments(args, arg)), "description": description or "", "enabled": enable}
     spec = ScheduleSpec(job=job, **_given(_with_words(expression, options)), **given)
     defined(name, spec)  # refuse what is wrong before connecting

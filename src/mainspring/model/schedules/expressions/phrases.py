@@ -96,7 +96,7 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
         case "every" if (days := _days_of(rest)) is not None:
             return "cron", days
         case "every":
-            return "every", period_text(durations.seconds(rest, field="every", at_least=MIN_PERIOD))
+            return "every", _period(rest)
         case "once":
             return "once", _instant(rest.strip(), zone)
         case "daily" | "weekly" | "monthly" as phrase:
@@ -113,6 +113,15 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
         Cron(text, "UTC", field=field)
         return "cron", " ".join(text.split())
     raise ValidationError(f"{field}: {shown(text[:50])} is not a schedule; {_forms()}", field=field)
+
+
+def _period(rest: str) -> str:
+    try:
+        return period_text(durations.seconds(rest, field="every", at_least=MIN_PERIOD))
+    except ValidationError as error:
+        if re.search(r"\bat\b", rest) is None:
+            raise
+        raise ValidationError(f'{error.message}; or days: "every weekday at 9"', field="every") from None
 
 
 def _days_of(rest: str) -> str | None:

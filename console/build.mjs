@@ -1,7 +1,8 @@
 // Build the console: src/ → ../src/mainspring/api/static/, which the server reads. `--watch` builds again on every change.
 //
 // Hashed names, a .gz and a .br beside each file, index.html with the names filled in, and a manifest of what there is.
-// esbuild bundles and minifies; Terser then names variables so that more of it repeats, and Zopfli packs: docs/decisions/0053-console.md.
+// esbuild bundles and minifies; Terser then names variables so that more of it repeats, and Zopfli packs. One pass of the one and
+// three of the other: what more of them took off, and what each costs, is in docs/decisions/0053-console.md.
 // Fails when a budget is exceeded, or when something that the content security policy forbids has crept in.
 import { mkdir, readFile, rm, writeFile, rename } from "node:fs/promises";
 import { dirname, join, basename } from "node:path";
@@ -28,8 +29,12 @@ const options = {
   splitting: true,
   format: "esm",
   target: ["chrome110", "firefox110", "safari16"],
-  jsx: "automatic",
-  jsxImportSource: "preact",
+  // h(type, properties, ...children), which packs better than children among the properties; tsconfig.json has the other for the types
+  jsx: "transform",
+  jsxFactory: "h",
+  jsxFragment: "Fragment",
+  inject: ["src/core/jsx.ts"],
+  tsconfigRaw: "{}",
   minify: true,
   legalComments: "none",
   logLevel: "warning",
@@ -37,12 +42,12 @@ const options = {
 
 /** The same module, smaller: esbuild never gives a variable the name of one around it, whether that is used there or not. */
 async function renamed(text) {
-  return (await minify(text, { module: true, ecma: 2020, compress: { passes: 3, inline: 1 } })).code;
+  return (await minify(text, { module: true, ecma: 2020, compress: { inline: 1, lhs_constants: false } })).code;
 }
 
 /** As gzip packs it, 4 % smaller. Imported late: it takes over what is done about errors. */
 async function zipped(data) {
-  return isWatching ? gzipSync(data) : (await import("@gfx/zopfli")).default.gzipAsync(data, { numiterations: 15 });
+  return isWatching ? gzipSync(data) : (await import("@gfx/zopfli")).default.gzipAsync(data, { numiterations: 3 });
 }
 
 async function write(result) {

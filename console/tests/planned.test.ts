@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Line, Mark, TaskSummary } from "../src/core/schema";
-import { build, gantt, hit, latenessAt, MOST, names, neighbour } from "../src/pictures/planned_scene";
+import { build, gantt, hit, instant, latenessAt, MOST, names, neighbour } from "../src/pictures/planned_scene";
 import type { Item, Scene } from "../src/pictures/planned_scene";
 
 const NOON = Date.parse("2026-11-17T12:00:00Z");
@@ -67,6 +67,11 @@ test("times are where the scale puts them, and the line is as long as the latene
   assert.equal(dot?.look, "bad", "beyond its objective");
   assert.equal(dot?.x, latenessAt(late, 150));
   assert.ok((of(scene, "slo")[0]?.x ?? 999) < (dot?.x ?? 0));
+});
+
+test("instants are read as Date.parse reads them, however they are written", () => {
+  for (const text of ["2026-11-17T12:00:00Z", "2026-11-17T12:59:59.999Z", "2026-11-17T12:07:08.000123Z", "2026-11-17T13:00:00.5Z", "2026-11-17T13:00:00.041+01:00", "2024-02-29T23:59:59.123456Z", "2026-11-17T12:00:00Z"])
+    assert.equal(instant(text), Date.parse(text), text);
 });
 
 test("lateness is on a log axis from 0.1 ms to 5 min", () => {

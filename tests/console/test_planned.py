@@ -158,6 +158,44 @@ def test_a_mark_is_chosen_by_key_told_in_words_and_explained(up: Up, story: date
     page.locator('.p-step[data-code="overlap"]').wait_for()
 
 
+# of each row, whether its first tick in view has been drawn
+PAINTED = f"""() => {{
+    const canvas = document.querySelector('.p-rows canvas');
+    const {{ rows, plot }} = {SCENE};
+    const on = canvas.getContext('2d');
+    return rows.map((row) => {{
+        const at = ({{ x }}) => x + canvas.shift;
+        const item = row.items.find((one) => one.is === 'tick' && at(one) > 5 && at(one) < plot - 5);
+        const x = Math.round(at(item) * devicePixelRatio) - 1;
+        const dots = on.getImageData(x, Math.round((item.y + 7) * devicePixelRatio), 3, 1).data;
+        return dots.some((value, place) => place % 4 === 3 && value > 100);
+    }});
+}}"""
+
+
+def test_rows_are_drawn_where_one_looks_a_few_in_each_frame_and_all_of_them_for_a_printer(
+    up: Up, open_page: Open
+) -> None:
+    spec = {"job": "hello", "enabled": True, "cron": "7 * * * *"}
+    names = [f"p-row-{number:02}" for number in range(40)]
+    for name in names:
+        up.call("PUT /schedules/{name}", spec, name=name)
+    page = open_page("settings", height=600)
+    # however long a frame takes, it draws a row: here each look at the clock takes a second
+    page.add_init_script("let past = 0; performance.now = () => (past += 1000);")
+    page.goto("timeline?name=p-row&range=12h")
+    page.locator(".p-names li").nth(39).wait_for(state="attached")
+    page.wait_for_function("() => document.querySelector('.p-rows canvas').isWhole")
+    painted = page.evaluate(PAINTED)
+    assert painted[:3] == [True] * 3, "those on screen"
+    assert not any(painted[-8:]), "none of those far below"
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_function(f"() => ({PAINTED})().at(-1)")
+    assert all(page.evaluate(f"() => {{ dispatchEvent(new Event('beforeprint')); return ({PAINTED})(); }}"))
+    for name in names:
+        up.call("DELETE /schedules/{name}", name=name)
+
+
 def test_a_night_in_which_clocks_change_is_read_from_the_table(up: Up, open_page: Open) -> None:
     spec = {"job": "hello", "enabled": True, "cron": "30 2 * * *", "tz": "Europe/Paris", "fold": "both"}
     up.call("PUT /schedules/{name}", spec, name="p-nightly")

@@ -10,6 +10,8 @@ export function tokensOf(element: Element): (name: string) => string {
 }
 
 export class Pen {
+  private font = "";
+
   constructor(
     readonly on: CanvasRenderingContext2D,
     readonly token: (name: string) => string,
@@ -55,7 +57,9 @@ export class Pen {
   }
 
   text(words: string, x: number, y: number, colour: string, size: number, weight = 400, align: CanvasTextAlign = "center", room?: number): void {
-    Object.assign(this.on, { font: `${weight} ${size}px ${this.token("font")}`, fillStyle: this.token(colour), textAlign: align, textBaseline: "middle" });
+    const font = `${weight} ${size}px ${this.token("font")}`;
+    if (font !== this.font) this.on.font = this.font = font; // reading one costs more than a letter
+    Object.assign(this.on, { fillStyle: this.token(colour), textAlign: align, textBaseline: "middle" });
     this.on.fillText(words, x, y, room);
   }
 
@@ -73,6 +77,7 @@ export class Pen {
     this.on.clip();
     draw();
     this.on.restore();
+    this.font = "";
   }
 
   private ink(colour: string, thick: number): void {

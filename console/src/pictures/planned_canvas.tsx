@@ -43,7 +43,7 @@ export function viewOf({ range, at }: Where, now: number): [number, number] {
 
 export function Picture({ label, build, where, move, own, open, to, card }: Props) {
   const box = useRef<HTMLDivElement>(null);
-  const body = useRef<HTMLCanvasElement & { scene?: Scene; shift?: number; drawnIn?: number }>(null);
+  const body = useRef<HTMLCanvasElement>(null);
   const top = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const [chosen, setChosen] = useState<{ item: Item; isByKey: boolean } | null>(null);
@@ -67,20 +67,29 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
   const zoneName = zoneFor(zone.value, own);
   const latest = useRef({ scene, shift, from, until, now, zoneName, chosen });
   latest.current = { scene, shift, from, until, now, zoneName, chosen };
-  const paint = useRef(() => {
+  const waits = useRef(0);
+  const paint = useRef((isPrinted = false) => {
     if (!body.current || !top.current || !latest.current.scene.width) return;
     const began = performance.now();
-    drawBody(body.current, latest.current);
+    const isWhole = drawBody(body.current, latest.current, isPrinted);
     drawAxis(top.current, latest.current);
-    Object.assign(body.current, { scene: latest.current.scene, shift: latest.current.shift, drawnIn: performance.now() - began });
+    Object.assign(body.current, { scene: latest.current.scene, shift: latest.current.shift, isWhole, drawnIn: performance.now() - began });
+    if (!isWhole) soon();
+  }).current;
+  const soon = useRef(() => {
+    waits.current ||= requestAnimationFrame(() => {
+      waits.current = 0;
+      paint();
+    });
   }).current;
   useLayoutEffect(paint);
   useEffect(() => {
-    const soon = () => requestAnimationFrame(paint);
-    addEventListener("scroll", soon, { passive: true });
-    return () => removeEventListener("scroll", soon);
+    const print = () => paint(true);
+    const heard = [["scroll", soon], ["resize", soon], ["beforeprint", print]] as const;
+    for (const [name, does] of heard) addEventListener(name, does, { passive: true });
+    return () => heard.forEach(([name, does]) => removeEventListener(name, does));
   }, []);
-  useEffect(() => void requestAnimationFrame(paint), [shade.value]);
+  useEffect(soon, [shade.value]);
 
   const step = RANGES.findIndex(([name]) => name === where.range);
   /** Closer or wider; what is at `share` of the width stays where it is. */
@@ -234,65 +243,76 @@ interface Drawn {
 
 const TONES: Record<Look, string> = { fired: "text", planned: "idle", skipped: "warn", missed: "bad", coming: "line-strong", good: "good", bad: "bad", busy: "busy", quiet: "line-strong", gap: "accent", fold: "accent", unknown: "line" };
 
-/** What a scene looks like from its origin to the end of the stretch that a pan moves through: a pan only copies it. */
+/** What a row looks like from the origin of a scene to the end of the stretch that a pan moves through: a pan only copies it. */
 interface Kept {
   scene: Scene;
-  key: string;
-  first: number;
-  last: number;
   canvas: HTMLCanvasElement;
 }
-const STRETCH = 1.5; // of the view
-const BEYOND = 6; // rows above and below what is on screen, once it is scrolled
+const stretch = ({ plot }: Scene): number => Math.ceil(plot * 1.5);
+const BEYOND = 8; // rows above and below what is on screen
+const TURN = 16; // ms of a frame in which rows are drawn; the others wait for the next one, as they were until then
 
-function drawBody(canvas: HTMLCanvasElement & { kept?: Kept; keptIn?: number }, drawn: Drawn): void {
-  const { scene, shift, now, from, until, zoneName, chosen } = drawn;
-  const { plot, row } = scene;
+/** Whether all rows that are on screen and near it are there; all of the picture, if it is printed. */
+function drawBody(canvas: HTMLCanvasElement & { kept?: Map<string, Kept>; key?: string }, drawn: Drawn, isPrinted: boolean): boolean {
+  const { scene, now, from, until, zoneName, chosen } = drawn;
+  const { plot, row, rows } = scene;
   const width = scene.width - names(scene.width);
+  const wide = stretch(scene);
   const pen = penOn(canvas, width, Math.max(1, scene.height));
-  // only what is on screen
   const edge = canvas.getBoundingClientRect();
-  const first = Math.max(0, Math.floor(-edge.top / row));
-  const last = Math.max(first, Math.min(scene.rows.length, Math.ceil((innerHeight - edge.top) / row) + 1));
-  const key = `${devicePixelRatio} ${pen.token("text")}`;
-  let { kept } = canvas;
-  if (kept?.scene !== scene || kept.key !== key || kept.first > first || kept.last < last) {
-    const began = performance.now();
-    const beyond = kept?.scene === scene ? BEYOND : 0; // the first drawing has what is seen only
-    kept = canvas.kept = keep(scene, key, Math.max(0, first - beyond), Math.min(scene.rows.length, last + beyond), pen);
-    canvas.keptIn = performance.now() - began;
+  const first = isPrinted ? 0 : Math.max(0, Math.floor(-edge.top / row));
+  const last = isPrinted ? rows.length : Math.max(first, Math.min(rows.length, Math.ceil((innerHeight - edge.top) / row) + 1));
+  const ratio = devicePixelRatio || 1;
+  const key = [ratio, pen.token("text"), scene.to - scene.from, width, row].join();
+  if (canvas.key !== key) Object.assign(canvas, { key, kept: new Map() });
+  const kept = canvas.kept!;
+  const ends = performance.now() + TURN;
+  let isTurn = true; // for one row at least, however slow the machine is
+  let isWhole = true;
+  const near = rows.slice(Math.max(0, first - BEYOND), last + BEYOND);
+  for (const one of [...rows.slice(first, last), ...near]) {
+    const before = kept.get(one.name);
+    if (before?.scene === scene) continue;
+    if (isTurn) kept.set(one.name, { scene, canvas: drawRow(before?.canvas ?? document.createElement("canvas"), one, scene, pen) });
+    else isWhole = false;
+    isTurn &&= isPrinted || performance.now() < ends;
   }
+  for (const name of kept.keys()) if (!near.some((one) => one.name === name)) kept.delete(name);
+
   const [top, high] = [first * row, (last - first) * row];
   const x = (at: number) => Math.round(((at - from) / (until - from)) * plot);
-  const ratio = devicePixelRatio || 1;
-  const copy = (x: number, wide: number, to: number) => wide > 0 && high && pen.on.drawImage(kept.canvas, x * ratio, (top - kept.first * row) * ratio, wide * ratio, high * ratio, to, top, wide, high);
+  const copy = ({ canvas }: Kept, y: number, start: number, end: number, to: number) => end > start && pen.on.drawImage(canvas, start * ratio, 0, (end - start) * ratio, row * ratio, to, y, end - start, row);
+  for (const { at } of axis(from, until, plot, (at) => offsetAt(at, zoneName))) if (x(at) >= 0 && x(at) < plot) pen.box("line", x(at), top, 1, high);
+  for (const { name, y } of rows.slice(first, last)) {
+    const one = kept.get(name);
+    if (one) {
+      const start = -x(one.scene.from);
+      copy(one, y, Math.max(0, start), Math.min(wide, start + plot), Math.max(0, -start));
+      copy(one, y, wide, wide + width - plot, plot);
+    }
+    pen.box("line", 0, y + row - 1, width, 1);
+  }
   pen.within(0, 0, plot, scene.height, () => {
-    for (const { at } of axis(from, until, plot, (at) => offsetAt(at, zoneName))) pen.box("line", x(at), top, 1, high);
-    copy(Math.round(-shift), plot, 0);
-    if (chosen) pen.edge("accent", 2, chosen.item.x + shift - 7, chosen.item.y - 3, Math.max(14, chosen.item.to - chosen.item.x + 14), chosen.item.height + 6);
+    if (chosen) pen.edge("accent", 2, chosen.item.x + drawn.shift - 7, chosen.item.y - 3, Math.max(14, chosen.item.to - chosen.item.x + 14), chosen.item.height + 6);
     if (now >= from && now <= until) pen.box("accent", x(now) - 0.5, top, 1.5, high);
   });
-  copy(plot * STRETCH, width - plot, plot);
-  for (let number = first; number < last; number += 1) pen.box("line", 0, (number + 1) * row - 1, width, 1);
   if (scene.strip) pen.box("line", plot, top, 1, high);
+  return isWhole;
 }
 
-function keep(scene: Scene, key: string, first: number, last: number, { token }: Pen): Kept {
-  const canvas = document.createElement("canvas");
-  const wide = scene.plot * STRETCH;
-  const pen = penOn(canvas, wide + scene.strip, Math.max(1, (last - first) * scene.row), token);
-  pen.on.translate(0, -first * scene.row);
-  for (const row of scene.rows.slice(first, last)) {
-    pen.within(0, row.y, wide, scene.row, () => drawRow(pen, row, wide));
-    drawLateness(pen, row, wide, scene.row - head(scene.width) - 6);
-  }
-  return { scene, key, first, last, canvas };
+function drawRow(canvas: HTMLCanvasElement, row: Row, scene: Scene, { token }: Pen): HTMLCanvasElement {
+  const wide = stretch(scene);
+  const pen = penOn(canvas, wide + scene.strip, scene.row, token);
+  pen.on.translate(0, -row.y);
+  pen.within(0, row.y, wide, scene.row, () => drawPlot(pen, row, wide));
+  drawLateness(pen, row, wide, scene.row - head(scene.width) - 6);
+  return canvas;
 }
 
-/** What a row has thousands of, in three strokes: a change of style costs more than a mark, and a whole pixel less than a part of one. */
+/** What a row has thousands of, in three strokes, those that touch as one: a change of style and a shape cost more than a mark. */
 const PLAIN: [Item["is"], Look, number][] = [["bar", "good", 1], ["tick", "coming", 0.7], ["tick", "fired", 1]];
 
-function drawRow(pen: Pen, { items, gap }: Row, wide: number): void {
+function drawPlot(pen: Pen, { items, gap }: Row, wide: number): void {
   const thick = Math.max(1, Math.round(Math.min(3, gap * 0.6)));
   const seen = items.filter((item) => item.is !== "dot" && item.is !== "slo" && item.to >= -12 && item.x <= wide + 12);
   const others = seen.filter((item) => !PLAIN.some(([is, look]) => item.is === is && item.look === look));
@@ -301,12 +321,18 @@ function drawRow(pen: Pen, { items, gap }: Row, wide: number): void {
   for (const [is, look, share] of PLAIN)
     pen.faint(share, () => {
       pen.on.fillStyle = pen.token(TONES[look]);
+      let [from, to, y, height] = [0, 0, 0, 0];
       for (const item of seen)
         if (item.is === is && item.look === look) {
-          const x = Math.round(item.x);
-          if (is === "bar") pen.on.fillRect(x, item.y, Math.max(2, item.to - x), item.height);
-          else pen.on.fillRect(x - (thick >> 1), item.y, share < 1 ? Math.min(2, thick) : thick, item.height);
+          const isBar = is === "bar";
+          const x = Math.round(item.x) - (isBar ? 0 : thick >> 1);
+          const end = isBar ? Math.max(x + 2, Math.round(item.to)) : x + (share < 1 ? Math.min(2, thick) : thick);
+          if (x > to || x < from || item.y !== y || item.height !== height) {
+            pen.on.fillRect(from, y, to - from, height);
+            [from, to, y, height] = [x, end, item.y, item.height];
+          } else to = Math.max(to, end);
         }
+      pen.on.fillRect(from, y, to - from, height);
     });
   draw(false);
 }
@@ -356,11 +382,15 @@ function drawChange(pen: Pen, { x, y, height, look, of }: Item, middle: number, 
 }
 
 function drawLateness(pen: Pen, row: Row, left: number, high: number): void {
+  pen.on.fillStyle = pen.token("good");
+  for (const { is, x: far, y, look } of row.items) {
+    const x = Math.round(left + far);
+    if (is === "dot" && look === "good") pen.on.fillRect(x - 1, y - 1, 3, 3);
+  }
   for (const { is, x: far, y, look } of row.items) {
     const x = Math.round(left + far);
     if (is === "slo") for (let down = 0; down < high; down += 5) pen.box("text", x, y + down, 1, 3);
     else if (is === "dot" && look === "bad") pen.shape("bad", x, y - 3.5, x + 3.5, y + 3, x - 3.5, y + 3);
-    else if (is === "dot") pen.box("good", x - 1, y - 1, 3, 3);
   }
 }
 

@@ -84,7 +84,7 @@ async def test_a_plan_time_in_the_future_is_not_decided_yet(conn: Connection) ->
     await make(conn)
     told = await story(conn, NOON + 10 * MINUTE)
     assert (told.expected, told.status, told.fires) == (True, "undecided", [])
-    assert "lies in the future, and will be planned by 12:09:52.500" in text(told)
+    assert "lies in the future, and will be planned by 2026-06-10 12:09:52.500+00:00" in text(told)
     assert (told.before, told.after) == (None, NOON + 20 * MINUTE)
 
 

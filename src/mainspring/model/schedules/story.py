@@ -234,7 +234,7 @@ def undecided(
     if not enabled and (not past.version.enabled or due > now):
         return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
     if due > now:
-        look_at = local(due - LOOK_BEFORE, past.timing, on=at)
+        look_at = local(due - LOOK_BEFORE, past.timing)
         return "undecided", f"not decided yet: it lies in the future, and will be planned by {look_at}"
     if now - due <= GRACE:
         return "undecided", "not decided yet: its time has just come"

@@ -63,6 +63,19 @@ def test_all_that_match_are_disabled_and_that_is_undone(up: Up, open_page: Open)
     assert enabled(up, "s-bulk-*") == [True, True, False]
 
 
+def test_on_a_phone_a_state_is_a_shape_and_its_word(up: Up, open_page: Open) -> None:
+    make(up, "s-one")
+    make(up, "s-two", enabled=False)
+    page = open_page("schedules?q=s-", width=360)
+    for name, word in (("s-one", "enabled"), ("s-two", "disabled")):
+        state = page.locator(f'tr[data-id="{name}"] .state')
+        state.get_by_text(word, exact=True).wait_for()
+        size, right = state.evaluate("one => [getComputedStyle(one).fontSize, one.getBoundingClientRect().right]")
+        assert float(size.removesuffix("px")) >= 11, "and can be read"
+        assert right <= 360
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 def test_the_keyboard_switches_a_schedule_and_opens_it(up: Up, open_page: Open) -> None:
     make(up, "s-key-a")
     make(up, "s-key-b")

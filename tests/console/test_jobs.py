@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -60,6 +61,29 @@ def test_a_chart_ends_with_the_last_step_that_is_over(up: Up, open_page: Open) -
     )
     well = last.get("succeeded", 0)
     ended.locator(".key", has_text="well").get_by_text(str(well), exact=True).wait_for()
+
+
+def test_a_chart_of_one_sample_has_a_dot(up: Up, open_page: Open) -> None:
+    fill.figures(up, "hello")
+    page = open_page("settings")
+
+    def cut(route: Any) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        over = [one for one in found["points"] if one["ended"].get("succeeded")]
+        route.fulfill(response=answer, json={**found, "points": over[-2:-1]})
+
+    page.route("**/api/v1/figures?*", cut)
+    page.goto("jobs/hello?range=24h")
+    ended = page.get_by_role("figure", name="Ended, in 5 min each")
+    dots = ended.locator("path.points")
+    dots.first.wait_for(state="attached")
+    assert dots.first.get_attribute("d").startswith("M500.0 "), "in the middle of its time"
+    page.get_by_text(re.compile("all that ended in the same (minute|hour)")).wait_for()
+    page.unroute("**/api/v1/figures?*")
+    page.reload()
+    dots.first.wait_for(state="attached")
+    assert dots.first.get_attribute("d") == "", "none where there is a line"
 
 
 def test_what_a_limit_holds_is_counted_beyond_what_is_listed(up: Up, open_page: Open) -> None:

@@ -123,7 +123,7 @@ function Numbers({ of, active }: { of: JobView; active: Loaded<{ items: TaskSumm
           <Fact name="Last ended">
             {of.last_ended ? (
               <>
-                <Instant at={of.last_ended.at} relative /> <span class="quiet">in that {of.last_ended.within === 60 ? "minute" : "hour"}</span>
+                <Instant at={of.last_ended.at} relative /> <span class="quiet">· all that ended in the same {of.last_ended.within === 60 ? "minute" : "hour"}:</span>
                 <OutcomeWords counts={of.last_ended.outcomes} to={(state) => tasksOf(of.name, `state:${state}`)} />
               </>
             ) : (

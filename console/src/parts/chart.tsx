@@ -48,7 +48,8 @@ export function Chart({ title, at, lines, format = plain, formatRight = plain, a
   };
   if (asTable) return <AsTable title={title} at={at} lines={lines} told={told} inZone={inZone} />;
   const last = at.length - 1;
-  const [from, to] = [at[0] ?? 0, at[last] ?? 1];
+  const beside = last ? 0 : 30; // a single point stands in the middle of its minute
+  const [from, to] = [(at[0] ?? 0) - beside, (at[last] ?? 1) + beside];
   const x = (seconds: number) => ((seconds - from) / (to - from || 1)) * WIDE;
   const [left, right] = [false, true].map((is) => roundAbove(lines.flatMap((line) => (Boolean(line.right) === is ? line.values : [])))) as [number, number];
   const lastOf = (line: Line) => Math.max(0, line.values.findLastIndex((value) => value !== null));
@@ -81,6 +82,7 @@ export function Chart({ title, at, lines, format = plain, formatRight = plain, a
               <g key={line.name} class={`tone-${line.tone}`}>
                 {line.fill && <path class="area" d={below(drawn)} />}
                 <path class={line.dash ? "line dashed" : "line"} d={drawn} />
+                <path class="points" d={points(drawn)} />
               </g>
             );
           })}
@@ -125,11 +127,14 @@ function path(values: readonly (number | null)[], x: (place: number) => number, 
     .join("");
 }
 
+/** Those with none beside them: lines of no length, which their round ends make dots. */
+export const points = (drawn: string): string => drawn.split("M").map((part) => (part && !part.includes("L") ? `M${part}h0` : "")).join("");
+
 /** The area between each of those lines and the ground. */
 function below(drawn: string): string {
   return drawn.replace(/[^M]+/g, (part) => {
-    const points = part.split("L");
-    const [first, end] = [points[0], points.at(-1)].map((point) => point?.split(" ")[0]);
+    const all = part.split("L");
+    const [first, end] = [all[0], all.at(-1)].map((point) => point?.split(" ")[0]);
     return `${part}L${end} ${HIGH}L${first} ${HIGH}Z`;
   });
 }

@@ -61,14 +61,20 @@ def test_what_is_not_well_says_what_to_do(up: Up, open_page: Open, check_axe: Ca
         page = open_page("", width=360, theme="dark")
         waiting = page.get_by_role("region", name="Waiting, and why")
         waiting.get_by_text("gpu=s-none").wait_for()
-        page.get_by_role("list", name="What is not well").get_by_text("start an agent that can").wait_for()
+        checks = page.get_by_role("list", name="What is not well")
+        checks.get_by_text("start an agent that can").wait_for()
         page.locator(".chart svg").nth(3).wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         check_axe(page)
         picture(page, "overview-360-dark")
         waiting.get_by_role("link", name="1 task").click()
         page.locator(f'tr[data-id="{id}"]').wait_for()
+        up.call("POST /jobs/{name}/hold", {}, name="s-gpu")
+        page.goto(".")
+        checks.locator("code").get_by_text("mainspring job release s-gpu", exact=True).wait_for()
+        assert "`" not in checks.inner_text(), "what is to be typed looks like it"
     finally:
+        up.call("POST /jobs/{name}/release", {}, name="s-gpu")
         up.call("POST /tasks/{id}/cancel", {}, id=id)
 
 

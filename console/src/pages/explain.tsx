@@ -16,7 +16,7 @@ import { milliseconds, shown, wall, zoneFor } from "../core/time";
 import { Action, Field } from "../parts/controls";
 import { Glyph, Icon } from "../parts/icons";
 import { Page, Section, Show } from "../parts/page";
-import { everyZone, Instant, many } from "../parts/show";
+import { everyZone, Instant, many, withCode } from "../parts/show";
 
 export default function Explain({ names }: { names: Names }) {
   const { name = "", time = "" } = names;
@@ -93,7 +93,7 @@ function TheStory({ story, schedule, own, isOne, refresh }: { story: Story; sche
           <Instant at={at} own={own} date="always" />
         </h2>
       )}
-      <p class="p-sentence">{story.sentence}.</p>
+      <p class="p-sentence">{withCode(story.sentence)}.</p>
       <ol class="p-steps">
         {story.steps.map((step, place) => (
           <TheStep key={place} step={step} of={at} schedule={schedule} own={own} />
@@ -186,7 +186,7 @@ function TheStep({ step, of, schedule, own }: { step: Step; of: number; schedule
         </span>
       </div>
       <div class="p-told">
-        <div>{said[0]?.toUpperCase() + said.slice(1)}</div>
+        <div>{withCode(said[0]?.toUpperCase() + said.slice(1))}</div>
         {links.length > 0 && (
           <div class="p-links">
             {links.map(([word, href]) => (

@@ -5,7 +5,7 @@ import { call, Refusal, session } from "../core/api";
 import { correct } from "../core/clock";
 import { base, go, path, query } from "../core/router";
 import type { SessionView } from "../core/schema";
-import { Command } from "../parts/show";
+import { Command, withCode } from "../parts/show";
 
 /** The code of the link that opened this page; used up at once, so that it does not stay in the history. */
 let code = location.hash.slice(1);
@@ -46,7 +46,7 @@ export default function Login() {
       </h1>
       {told && (
         <p class="problem" role="alert">
-          {told}
+          {withCode(told)}
         </p>
       )}
       {known && (

@@ -15,7 +15,7 @@ import { Chart, useFigures, whole } from "../parts/chart";
 import type { Line } from "../parts/chart";
 import { Action, Switch } from "../parts/controls";
 import { Page, Section, Show } from "../parts/page";
-import { Instant, many, State } from "../parts/show";
+import { Instant, many, State, withCode } from "../parts/show";
 import { Runs } from "../parts/strip";
 
 const LASTS = [["1h", "1 h"], ["24h", "24 h"], ["30d", "30 d"]] as const;
@@ -68,7 +68,7 @@ export default function Overview() {
         <ul class="checks" aria-label="What is not well">
           {bad.map((check) => (
             <li key={check.code} class={check.status === "unhealthy" ? "line bad" : "line warn"}>
-              <State of={check.status} /> {check.message}
+              <State of={check.status} /> {withCode(check.message)}
               {check.since && (
                 <span class="since">
                   {" · "}

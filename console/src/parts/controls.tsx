@@ -9,6 +9,7 @@ import { dismiss, refuse, tellRefusal, toasts } from "../core/actions";
 import { query, setQuery } from "../core/router";
 import { Icon } from "./icons";
 import type { IconName } from "./icons";
+import { withCode } from "./show";
 
 interface ActionProps {
   children: ComponentChildren;
@@ -218,7 +219,7 @@ export function Toasts({ within }: { within?: string }) {
       {toasts.value.map((one) => (
         <div key={one.id} class={`toast ${one.kind}`}>
           <div>
-            <p>{one.text}</p>
+            <p>{withCode(one.text)}</p>
             {one.detail && <p class="quiet">{one.detail}</p>}
           </div>
           {one.undo && (

@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import type { Refusal } from "../core/api";
 import { liveness } from "../core/live";
 import type { Loaded } from "../core/query";
-import { Command } from "./show";
+import { Command, withCode } from "./show";
 
 interface PageProps {
   title: string;
@@ -73,7 +73,7 @@ export function Problem({ refusal, retry }: { refusal: Refusal; retry?: () => vo
   if (retry && refusal.isPassing && liveness.value.state === "lost") return null;
   return (
     <div class="problem" role="alert">
-      <p>{refusal.message}</p>
+      <p>{withCode(refusal.message)}</p>
       <p class="quiet">
         {refusal.code}
         {refusal.requestId && <> · request {refusal.requestId}</>}

@@ -117,6 +117,9 @@ function Folded({ entries, isList, open, depth }: { entries: [string, unknown][]
   );
 }
 
+/** The API's words, with what is to be typed set off: "run `mainspring migrate`". */
+export const withCode = (words: string): ComponentChildren => words.split(/`([^`]+)`/).map((part, place) => (place % 2 ? <code>{part}</code> : part));
+
 /** A command to copy: `mainspring task submit hello`. */
 export function Command({ children }: { children: string }) {
   return (

@@ -130,6 +130,19 @@ test("runs of an agent have as many lanes as ran at once", () => {
   assert.equal(new Set(of(scene, "bar").map((item) => item.y)).size, 2);
 });
 
+test("few agents have higher rows, so that runs beside each other can be told apart", () => {
+  const runs = Array.from({ length: 12 }, (_, id) => ({ id, agent: "web-1", job: "hello", state: "running", started_at: iso(NOON + id * 1000), finished_at: null }) as TaskSummary);
+  const alone = gantt(["web-1"], runs, view);
+  assert.ok(of(alone, "bar").every((item) => item.height >= 9));
+  const many = gantt(Array.from({ length: 40 }, (_, number) => `web-${number}`), runs, view);
+  assert.equal(many.row, drawn([line({})]).row, "as high as those of schedules");
+});
+
+test("a row without marks says so", () => {
+  assert.equal(drawn([line({})]).rows[0]?.note, "nothing in this range");
+  assert.equal(drawn([line({ marks: [mark(0)] })]).rows[0]?.note, null);
+});
+
 test("50 rows of 2,000 marks are laid out within what one picture may take", () => {
   const lines = Array.from({ length: 50 }, () => line({ marks: Array.from({ length: MOST }, (_, number) => mark(number * 0.03 - 30)) }));
   drawn(lines); // reads the instants

@@ -46,11 +46,13 @@ def test_a_flow_is_drawn_in_layers_and_told_as_a_list(up: Up, open_page: Open, c
         {"job": "hello", "batch": batch, "steps": [0, 1]},
     ]
     first, second, third = up.call("POST /tasks/flow", {"steps": steps})["ids"]
+    up.submit("hello", batch=batch)
     up.call("POST /batches/{id}/close", id=batch)
     page = open_page(f"batches/{batch}", width=360)
     nodes = page.locator(".flow-node")
     page.locator(f'.flow-node[data-task="{third}"]', has_text="skipped").wait_for()
     assert nodes.count() == 3
+    page.get_by_text("3 tasks in 3 layers; 1 other depends on none").wait_for()
     tops = [
         float(page.locator(f'.flow-node[data-task="{id}"] rect').get_attribute("y")) for id in (first, second, third)
     ]

@@ -184,11 +184,14 @@ function Sessions({ name }: { name: string }) {
   return (
     <Section title="Sessions" aside="each connection is one; with the figures of its last heartbeat">
       {known.length > 1 && (
-        <div class="reliability" role="img" aria-label={`Reliability of the last ${known.length} sessions, the newest at the right`}>
+        <>
+        <p class="hint">Reliability of the last {known.length} sessions, the newest at the right: how much arrived at the first try.</p>
+        <div class="reliability" role="img" aria-label="Reliability of each session">
           {known.map((one) => (
             <span key={one.session} class={(one.reliability ?? 1) < 0.9 ? "tone-warn" : ""} style={{ height: `${100 * (one.reliability ?? 0)}%` }} title={`session ${one.session}: ${percent(one.reliability ?? 0)} arrived at the first try`} />
           ))}
         </div>
+        </>
       )}
       <ListTable label="Sessions" columns={sessionColumns} list={list} empty={<p class="quiet">None is kept.</p>} />
     </Section>

@@ -134,7 +134,7 @@ function One({ alert, mute, acknowledge }: { alert: AlertView; mute: MuteView | 
           </>
         )}
         rule <a href={`alerts?tab=rules&rule=${encodeURIComponent(alert.rule)}`}>{alert.rule}</a>
-        {alert.is_event && alert.count > 1 && <> · {many(alert.count, "time")}</>} · {alert.told_at ? <>told <Instant at={alert.told_at} relative /></> : "not told"}
+        {alert.is_event && alert.count > 1 && <> · {many(alert.count, "time")}</>} · {alert.told_at ? <>told <Instant at={alert.told_at} relative /></> : <a href="alerts?tab=channels">no channel was told</a>}
         {mute && (
           <>
             {" "}· acknowledged by {mute.created_by} until <Instant at={mute.until} />: {mute.note}

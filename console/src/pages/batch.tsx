@@ -63,7 +63,7 @@ export default function Batch({ names: { id = "" } }: { names: Names }) {
               <OutcomeWords counts={countsOf(of)} to={(state) => tasks(state === "live" ? "state:blocked,pending,assigned,running" : `state:${state}`)} />
               <p class="figure">
                 {count(of.total - of.live)} of {many(of.total, "member")} ended ({percent(of.progress, 0)})
-                {of.rate !== null && <> · {of.rate.toFixed(of.rate < 10 ? 1 : 0)} a second</>}
+                {of.live > 0 && of.rate !== null && <> · {of.rate < 1 ? `${Math.round(of.rate * 60)} a minute` : `${of.rate.toFixed(of.rate < 10 ? 1 : 0)} a second`}</>}
                 {of.live > 0 && of.time_left !== null && <> · about {span(of.time_left)} left</>}
                 {of.state === "open" && <span class="quiet"> · open: it ends only once it is closed</span>}
               </p>

@@ -258,7 +258,7 @@ function SegmentTable() {
 function Postgresql() {
   const found = useGet("GET /postgresql", {}, { every: 5 });
   return (
-    <Section title="PostgreSQL" aside={found.data && <>version {found.data.version}, up since <Instant at={found.data.started_at} date="always" /></>}>
+    <Section title="PostgreSQL" aside={found.data && <span>version {found.data.version}, up since <Instant at={found.data.started_at} date="always" /></span>}>
       <Show of={found}>
         {(postgresql) => (
           <>

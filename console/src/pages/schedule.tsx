@@ -194,9 +194,10 @@ export const aDay = (value: number | null): string => (value === null ? "very ma
 /** Plan times to come, each with what a clock change does to it. */
 export function Fires({ of, own, beside }: { of: readonly PreviewFire[]; own: string; beside?: (fire: PreviewFire) => ComponentChildren }) {
   const at = second.value;
+  const left = of.filter(({ utc }) => Date.parse(utc) >= at - 1000); // those of each second pass while one reads
   return (
     <ol class="list fires">
-      {of.map((fire) => (
+      {(left.length ? left : of).map((fire) => (
         <li key={fire.utc} class={fire.skipped_by ? "skipped" : ""}>
           <Instant at={fire.utc} own={own} date="always" />
           <span class="quiet number">{relative(Date.parse(fire.utc), at, 2)}</span>
@@ -311,7 +312,7 @@ function Ledger({ one }: { one: ScheduleView }) {
           },
           ...(list.rows.some((fire) => fire.scope) ? [{ name: "Scope", cell: (fire: FireView) => fire.scope }] : []),
           { name: "Came to", cell: (fire) => (fire.reason ? <State of={fire.reason === "misfire" || fire.reason === "coalesced" ? "missed" : "skipped"} /> : fire.state ? <State of={fire.state} /> : <span class="quiet">no longer kept</span>) },
-          { name: "Why, or task", cell: (fire) => (fire.task_id ? <To page="tasks" of={fire.task_id} /> : fire.skipped_by ? `skipped by ${fire.skipped_by}` : REASONS[fire.reason ?? ""]?.[2]) },
+          { name: "Why, or task", cell: (fire) => (fire.task_id ? <To page="tasks" of={fire.task_id} /> : fire.skipped_by ? `skipped by ${fire.skipped_by}` : <Why of={fire.reason} />) },
           { name: "Finished", cell: (fire) => <Instant at={fire.finished_at} own={one.timezone} />, drop: 2 },
           { name: "Origin", cell: (fire) => <span class="quiet">{fire.origin}</span>, drop: 2 },
         ]}
@@ -320,6 +321,12 @@ function Ledger({ one }: { one: ScheduleView }) {
       <p class="table-note">{list.hasMore ? "more below" : list.rows.length > 0 && `all ${many(list.rows.length, "plan time")} that are kept`}</p>
     </>
   );
+}
+
+/** "overlap: the run before it had not ended"; the word is what is left of it on a phone. */
+function Why({ of }: { of: string | null }) {
+  const [, word, why] = REASONS[of ?? ""] ?? [];
+  return word ? <span title={why}>{`${word}: ${why}`}</span> : null;
 }
 
 function Policies({ one }: { one: ScheduleView }) {

@@ -33,7 +33,7 @@ export default function Settings() {
 
 /** Durations are seconds, which these settings have. */
 const DURATIONS = ["aging", "default_timeout", "default_expires"];
-const shown = (name: string, value: unknown): string => (value === null || value === undefined ? "none" : typeof value === "number" ? (DURATIONS.includes(name) ? span(value) : count(value)) : String(value));
+const shown = (name: string, value: unknown): string => (value === null || value === undefined ? "not set" : typeof value === "number" ? (DURATIONS.includes(name) ? span(value) : count(value)) : String(value));
 
 const put = (name: string, value: unknown, said: string, then: () => void, undo?: () => Promise<unknown>) => act("PATCH /settings", { body: { [name]: value }, said: () => said, then, ...(undo && { undo }) });
 
@@ -51,7 +51,7 @@ function Cluster({ of }: { of: Loaded<SettingsView> }) {
                   <h2>
                     <code>{setting.name}</code>
                   </h2>
-                  <p>{setting.meaning}</p>
+                  <p>{setting.meaning.replace("null:", "not set:")}</p>
                   <p class="quiet">
                     default {shown(setting.name, setting.default)}
                     {setting.updated_at ? (

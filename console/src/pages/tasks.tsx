@@ -13,7 +13,7 @@ import { zone } from "../core/prefs";
 import { useGet } from "../core/query";
 import { go, link, query, search, setQuery } from "../core/router";
 import type { TaskSummary } from "../core/schema";
-import { TASK_STATES } from "../core/states";
+import { isEnded, TASK_STATES } from "../core/states";
 import { VERBS } from "../core/task_actions";
 import type { VerbName } from "../core/task_actions";
 import { count, zoneFor } from "../core/time";
@@ -60,7 +60,7 @@ const columns: Column<TaskSummary>[] = [
 
 /** Why it waits, or why it ended as it did. */
 function Remark({ of: task }: { of: TaskSummary }) {
-  const text = task.waits?.reason ?? (task.error_code && task.error_code !== task.state ? `${task.error_code}${task.exit_code ? ` (${task.exit_code})` : ""}` : "");
+  const text = (!isEnded(task.state) && task.waits?.reason) || (task.error_code && task.error_code !== task.state ? `${task.error_code}${task.exit_code ? ` (${task.exit_code})` : ""}` : "");
   return (
     <span class="quiet" title={text}>
       {text}

@@ -136,6 +136,8 @@ function ByAgent() {
           empty={<Empty title="No run lies in this range." />}
         />
       ) : (
+        <>
+        <p class="table-note">Each bar is a run, from its start to its end; those that failed are hatched. Point at one, or click it.</p>
         <Picture
           label={`Runs of ${many(agents.length, "agent")}`}
           build={drawn}
@@ -158,6 +160,7 @@ function ByAgent() {
             );
           }}
         />
+        </>
       )}
     </div>
   );

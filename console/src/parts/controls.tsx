@@ -103,6 +103,11 @@ export function Tabs({ of, name = "tab" }: { of: { id: string; word: string; cou
     setQuery({ [name]: place ? (of[place]?.id ?? null) : null });
     list.current?.querySelectorAll("button")[place]?.focus();
   };
+  useLayoutEffect(() => {
+    // on a phone the last ones are out of sight: only the row of tabs moves, not the page
+    const [box, tab] = [list.current, list.current?.querySelector("[aria-selected=true]")].map((one) => one?.getBoundingClientRect());
+    if (box && tab && tab.right > box.right) list.current!.scrollLeft += tab.right - box.right;
+  }, [chosen?.id]);
   return (
     <div class="tabs">
       <div role="tablist" ref={list} onKeyDown={move}>

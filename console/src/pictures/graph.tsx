@@ -39,7 +39,10 @@ export function Flow({ of, id }: { of: "task" | "batch"; id: number }) {
 function FlowGraph({ tasks, edges, own, isWhole = true }: { tasks: readonly Node[]; edges: readonly Edge[]; own?: number; isWhole?: boolean }) {
   const [asList, setAsList] = useState(false);
   const by = new Map(tasks.map((task) => [task.id, task]));
-  const shown = tasks.slice(0, MOST).map(({ id }) => id);
+  const linked = new Set(edges.flatMap(({ parent, child }) => [parent, child]));
+  const flowing = tasks.filter(({ id }) => linked.has(id));
+  const alone = tasks.length - flowing.length; // a row of them would push the flow out of sight
+  const shown = flowing.slice(0, MOST).map(({ id }) => id);
   const { layers: found, lines } = layout(shown, edges);
   const wide = (id: number) => (id < 0 ? PASS : WIDE) + GAP;
   const widths = found.map((layer) => layer.reduce((sum, id) => sum + wide(id), -GAP));
@@ -100,6 +103,7 @@ function FlowGraph({ tasks, edges, own, isWhole = true }: { tasks: readonly Node
       <figcaption class="table-note">
         <span>
           {shown.length} {shown.length === 1 ? "task" : "tasks"} in {found.length} {found.length === 1 ? "layer" : "layers"}
+          {alone > 0 && `; ${alone === 1 ? "1 other depends" : `${alone} others depend`} on none`}
           {!isWhole && "; there are more"}
         </span>
         <button type="button" class="link" onClick={() => setAsList(!asList)}>

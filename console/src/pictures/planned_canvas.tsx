@@ -290,7 +290,7 @@ function drawBody(canvas: HTMLCanvasElement & { kept?: Map<string, Kept>; key?: 
       copy(one, y, Math.max(0, start), Math.min(wide, start + plot), Math.max(0, -start));
       copy(one, y, wide, wide + width - plot, plot);
     }
-    pen.box("line", 0, y + row - 1, width, 1);
+    if (y + row < scene.height) pen.box("line", 0, y + row - 1, width, 1);
   }
   pen.within(0, 0, plot, scene.height, () => {
     if (chosen) pen.edge("accent", 2, chosen.item.x + drawn.shift - 7, chosen.item.y - 3, Math.max(14, chosen.item.to - chosen.item.x + 14), chosen.item.height + 6);
@@ -403,7 +403,7 @@ function drawAxis(canvas: HTMLCanvasElement, { scene, from, until, zoneName, now
   for (const { at, step } of axis(from, until, plot, (at) => offsetAt(at, zoneName))) {
     const { date, time } = wall(at, zoneName);
     const isDay = time === "00:00:00";
-    if (x(at) > left + 16 && x(at) < left + plot - 16) pen.text(isDay ? date.slice(5) : time.slice(0, step < 60_000 ? 8 : 5), x(at), AXIS / 2, isDay ? "text" : "quiet", 11);
+    if (x(at) > left + 16 && x(at) < left + plot - (strip ? 16 : 30)) pen.text(isDay ? date.slice(5) : time.slice(0, step < 60_000 ? 8 : 5), x(at), AXIS / 2, isDay ? "text" : "quiet", 11);
   }
   const one = strip > 100 ? "1 " : "";
   if (strip) for (const [ms, word] of [[1, "ms"], [1000, "s"], [60_000, "min"]] as const) pen.text(one + word, left + plot + latenessAt(ms, strip), AXIS / 2, "quiet", 11);

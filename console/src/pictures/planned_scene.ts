@@ -65,6 +65,8 @@ export interface View {
 export const MOST = 2000; // marks of a row beyond which it is drawn in bins
 const NARROW = 700; // px below which names stand above their rows
 const LANES = 3; // runs drawn beside each other
+const ROOM = 480; // px that the rows of few agents may have
+const LANE = 14;
 const TICK = 14;
 const BAR = 18;
 const LEAST = 1e-4; // s: the left end of the lateness
@@ -143,6 +145,7 @@ function ofSchedule(line: Line, place: number, framed: Frame): Row {
     bins.length && `${total.toLocaleString("en-GB")} plan times, counted in bins; zoom in to see each`,
     line.missed_to && !bins.length && "too many to look for all that were missed; zoom in",
     line.coming_to && "not all to come are drawn",
+    !(bins.length + line.marks.length + line.missed.length + line.coming.length) && "nothing in this range",
   ].filter(Boolean);
   return rowOf(line.schedule, line.timezone, y, notes.join("; ") || null, framed.plot, (items) => {
     const draw = drawer(items, place, framed);
@@ -323,29 +326,33 @@ function binned(marks: readonly Mark[], { from, to }: Frame): Bin[] {
   return [...bins].map(([place, bin]) => ({ start: new Date(from + place * width).toISOString(), ...bin }));
 }
 
-/** Runs by agent: a row for each, its runs as bars beside each other. */
+/** Runs by agent: a row for each, its runs as bars beside each other; few agents have higher rows, for thicker bars. */
 export function gantt(agents: readonly string[], tasks: readonly TaskSummary[], view: View): Scene {
   const framed = frame(view, 0);
-  const rows = agents.map((name, place): Row => {
-    const y = place * framed.row;
-    return rowOf(name, null, y, null, framed.plot, (items) => {
-      const draw = drawer(items, place, framed);
-      const runs = tasks.filter((task) => task.agent === name && task.started_at).sort((a, b) => ((a.started_at ?? "") < (b.started_at ?? "") ? -1 : 1));
-      const room = framed.row - head(framed.width) - 6;
-      const ends: number[] = [];
-      const lanes = runs.map((task) => {
-        const start = Date.parse(task.started_at ?? "");
+  const all = agents.map((name) => {
+    const ends: number[] = [];
+    const runs = tasks
+      .filter((task) => task.agent === name && task.started_at)
+      .map((task) => [Date.parse(task.started_at ?? ""), task] as const)
+      .sort(([a], [b]) => a - b)
+      .map(([start, task]) => {
         const end = Math.max(start, task.finished_at ? Date.parse(task.finished_at) : framed.now);
         let lane = ends.findIndex((until) => until <= start);
         if (lane < 0) lane = ends.length;
         ends[lane] = end;
-        return [start, end, lane] as const;
+        return [start, end, lane, task] as const;
       });
-      const height = room / Math.max(2, ends.length);
-      runs.forEach((task, number) => {
-        const [start, end, lane] = lanes[number] as (typeof lanes)[number];
-        draw("bar", start, end, y + head(framed.width) + lane * height, Math.max(1, height - 1), tone(task.state), task.state, [task], start);
-      });
+    return { name, runs, lanes: Math.max(2, ends.length) };
+  });
+  const above = head(framed.width) + 6;
+  const room = Math.min(ROOM / agents.length, LANE * Math.max(...all.map(({ lanes }) => lanes)));
+  framed.row = Math.max(framed.row, Math.round(above + room));
+  const rows = all.map(({ name, runs, lanes }, place): Row => {
+    const y = place * framed.row;
+    return rowOf(name, null, y, null, framed.plot, (items) => {
+      const draw = drawer(items, place, framed);
+      const height = (framed.row - above) / lanes;
+      for (const [start, end, lane, task] of runs) draw("bar", start, end, y + head(framed.width) + lane * height, Math.max(1, Math.min(BAR, height) - 1), tone(task.state), task.state, [task], start);
     });
   });
   return scene(framed, rows);

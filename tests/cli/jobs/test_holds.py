@@ -25,6 +25,11 @@ def test_a_job_is_held_listed_and_released(cli: Cli, caller: str) -> None:
     told = cli("job", "release", "backup", "--json").json
     assert (told["changed"], told["waiting"], told["hold"]["job"]) == (True, 1, "backup")
     assert cli("job", "release", "backup").err == "backup was released before\n"
+    assert cli("job", "release", "backup", "--at-once").err == "backup is released; waiting: 1, which start now\n"
+    cli("job", "hold", "backup")
+    assert cli("job", "release", "backup", "--at-once").err == "backup is released; waiting: 1, which start now\n"
+    cli("job", "hold", "backup")
+    assert "waiting: 1, which start one after another, by " in cli("job", "release", "backup").err
     assert cli("job", "hold", "none").code == 3
 
 

@@ -27,17 +27,17 @@ class SpreadClaims:
         self._catalogue = catalogue
         self._server_lease = server_lease
         self._alarm = Alarm(wake)
-        self._released_at: datetime | None = None  # of the hold that is being let go
+        self._released: tuple[datetime | None, datetime | None] | None = None  # the hold that is let go, until when
         self._spread: Spread | None = None
 
     async def most(self, dedicated: DedicatedConnection) -> int | None:
         """How many tasks; None: any number."""
         hold = self._catalogue.holds.everything
         if hold is None or hold.is_in_force:
-            self._spread = self._released_at = None
+            self._spread = self._released = None
             return None if hold is None else 0
-        if self._released_at != hold.released_at:
-            self._released_at = hold.released_at
+        if self._released != (hold.released_at, hold.spread_until):  # or it was told to hurry
+            self._released = hold.released_at, hold.spread_until
             self._spread = None
             assert hold.released_at is not None
             seconds = 0.0 if hold.spread_until is None else (hold.spread_until - hold.released_at).total_seconds()

@@ -136,10 +136,12 @@ _WAITING = f"""
          where p.target is null
          limit {MOST_COUNTED}) due
 """
+# Released at once, it is spread until the instant of its release: what reads the row sees that nothing is spread.
 _RELEASE = """
     update mainspring.hold
-       set released_at = coalesce(released_at, (select mainspring.now())),
-           spread_until = (select mainspring.now()) + make_interval(secs => $2), waiting = $3
+       set released_at = coalesce(released_at, clock.now),
+           spread_until = coalesce(released_at, clock.now) + make_interval(secs => $2), waiting = $3
+      from (select mainspring.now() as now) clock
      where coalesce(job_id, 0) = coalesce($1::integer, 0)
 """
 

@@ -114,6 +114,16 @@ async def test_nobody_there_to_run_it_is_an_error_on_request(app: App) -> None:
         assert (stats.agents_total, stats.servers) == (1, {"active": 1})
 
 
+async def test_a_job_that_is_defined_while_the_application_is_open_is_known_to_the_next_line(app: App) -> None:
+    async with app.running():
+
+        @app.job
+        async def report() -> int:
+            return 7
+
+        assert await (await report.using(require_agents=True).enqueue()).result() == 7
+
+
 async def test_what_waits_and_is_due_by_then(app: App, conn: Connection) -> None:
     @app.job
     async def report() -> None: ...

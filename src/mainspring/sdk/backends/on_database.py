@@ -115,6 +115,8 @@ class OnDatabase:
 
     async def check_agents(self, job: str) -> None:
         await self.lifecycle.ensure()
+        if self.lifecycle.is_stale:
+            await self.lifecycle.register_more()
         async with self.lifecycle.opened().acquire() as conn:
             await check_agents(conn, job)
 

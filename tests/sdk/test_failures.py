@@ -26,6 +26,9 @@ from mainspring import (
     current_task,
 )
 from mainspring.agent.run import failures, hooks
+from mainspring.operations import settings
+from mainspring.operations.actors import this_user
+from mainspring.store.postgres.database import Connection
 from tests.conftest import Eventually
 
 
@@ -56,6 +59,33 @@ async def ended(task: Any) -> str:
     with pytest.raises(TaskFailed) as failed:
         await task.result(timeout=20)
     return str(failed.value.error_code)
+
+
+async def test_a_failure_counts_the_retries_of_its_task_and_of_the_cluster(
+    app: App, conn: Connection, records: Records
+) -> None:
+    told: list[tuple[int, int, bool]] = []
+
+    @app.job(backoff="fixed", retry_delay="10ms")
+    async def fails() -> None:
+        raise Fail("no") if current_task().attempt == 3 else ValueError
+
+    @app.on_failure
+    def note(failure: Failure) -> None:
+        told.append((failure.attempt, failure.attempts, failure.final))
+
+    async with app.running():
+        await ended(await fails.using(retries=1).enqueue())
+        await ended(await fails.using(retries=0).enqueue())
+        await settings.edit(conn, this_user(), {"default_retries": 5})
+        try:
+            assert app.engine is not None
+            await app.engine.server.catalogue.refresh()
+            await ended(await fails.enqueue())
+        finally:
+            await settings.edit(conn, this_user(), {"default_retries": None})
+    assert told == [(1, 2, False), (2, 2, True), (1, 1, True), (1, 6, False), (2, 6, False), (3, 6, True)]
+    assert "attempt 1 of 2 failed, another one follows" in records.texts()[0]
 
 
 @pytest.mark.parametrize("sync", [False, True])

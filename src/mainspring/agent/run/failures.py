@@ -46,8 +46,7 @@ class Failures:
         if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT, TaskState.LOST):
             return ending
         try:
-            retries = None if attempt.armed.options is None else attempt.options.retries
-            verdict = after_attempt(attempt.job.definition, ending, 0.5, retries)
+            verdict = after_attempt(attempt.job.definition, ending, 0.5, _own_retries(attempt))
             final = isinstance(verdict, Ending) and not attempt.armed.daemon
             if ending.code in _STOPPED and not final:
                 return ending
@@ -105,9 +104,14 @@ def _log(attempt: Attempt, ending: Ending, raised: BaseException | None, final: 
     )
 
 
+def _own_retries(attempt: Attempt) -> int | None:
+    """Those of the task itself, if its submission gave any."""
+    return None if attempt.armed.options is None else attempt.options.retries
+
+
 def _attempts(attempt: Attempt) -> int:
-    definition = attempt.job.definition
-    return 1 if definition.delivery == "at_most_once" else definition.retry.retries + 1
+    definition, own = attempt.job.definition, _own_retries(attempt)
+    return 1 if definition.delivery == "at_most_once" else 1 + (definition.retry.retries if own is None else own)
 
 
 def _raised(attempt: Attempt, error: BaseException) -> BaseException | None:

@@ -110,7 +110,7 @@ class AgentSession:
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
         self._ahead: list[float] = []  # a heap: instants of the tasks armed ahead of time
-        self._known_jobs: dict[int, tuple[int, float | None]] = {}  # sent to it: version and default timeout
+        self._known_jobs: dict[int, tuple[int, float | None, int]] = {}  # sent to it: version, default timeout, retries
         self._finished = 0.0  # slots that became free
         self._rate = 0.0
         self._rated_at = boottime()
@@ -296,8 +296,10 @@ class AgentSession:
         """The message that arms `tasks`, with the jobs that the agent does not know yet."""
         jobs = []
         for id in {armed.job for armed in tasks}:
-            job = catalogue.jobs.get(id)
-            if job is not None and self._known_jobs.get(id) != (known := (job.version, job.default_timeout)):
+            if (job := catalogue.jobs.get(id)) is None:
+                continue
+            known = job.version, job.default_timeout, job.definition.retry.retries  # the settings change the last two
+            if self._known_jobs.get(id) != known:
                 self._known_jobs[id] = known
                 jobs.append(job)
         return Dispatch(jobs, tasks, self.id)

@@ -28,6 +28,15 @@ def test_show_tells_the_retries_that_a_kind_of_job_has_by_itself(cli: Cli) -> No
     cli("job", "create", "ping", "--http", "https://shop.example/ping")
     assert "retries\tnone (the default of commands)\n" in cli("job", "show", "hello").out
     assert "retries\t3 (jitter, from 1 s; the default of HTTP calls)\n" in cli("job", "show", "ping").out
+    assert "timeout\t86400 s (the default of the cluster)\n" in cli("job", "show", "ping").out
+    for name, value in ("default_retries", "2"), ("default_expires", "1h"), ("default_timeout", "off"):
+        cli("settings", "set", name, value)
+    shown = cli("job", "show", "hello").out
+    assert "retries\t2 (jitter, from 1 s; the default of the cluster)\n" in shown
+    assert "expires\t3600 s after its time (the default of the cluster)\n" in shown
+    assert "timeout" not in shown
+    cli("job", "create", "own", "--retries", "1", "--expires", "1m", "--timeout", "5s", "--", "true")
+    assert "the default of" not in cli("job", "show", "own").out
 
 
 def test_job_commands_speak_json(cli: Cli) -> None:

@@ -223,6 +223,11 @@ async def test_a_failed_task_says_when_and_why_it_runs_again(conn: Connection) -
     assert re.fullmatch(r"retry in [78]\.\d s, attempt 2 of 3, after: exit code 3", wait.what)
     await conn.execute("update mainspring.task set state = 2, attempt = attempt + 1 where id = $1", task)  # armed ahead
     assert "attempt 2 of 3" in (await waits.waits(conn, [task]))[task].what
+    await settings.put(conn, "default_retries", 5, by="ops")
+    assert "attempt 2 of 3" in (await waits.waits(conn, [task]))[task].what, "the job names its retries"
+    by_default = Definition(Python("job"), retry=Retry(retries=2), retries_by_default=True)
+    await jobs.register(conn, {"job": by_default})
+    assert "attempt 2 of 6" in (await waits.waits(conn, [task]))[task].what
     await conn.execute("update mainspring.task set state = 1, attempt = attempt - 1 where id = $1", task)
     await conn.execute("update mainspring.task set run_at = mainspring.now() where id = $1", task)
     assert (await waits.waits(conn, [task]))[task].code == "no_agents"

@@ -9,7 +9,8 @@ from typing import Any
 from mainspring.cli.render import cell, pick
 from mainspring.model.limits import limits, process_limits
 from mainspring.model.schedules.story import span
-from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run, kind_of
+from mainspring.model.settings import RunTimeSettings, unless_off
+from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run, kind_of, uses_default_retries
 from mainspring.model.tasks.retry import DEFAULT_RETRIES
 from mainspring.operations.definitions.holds import HoldView
 from mainspring.operations.definitions.jobs import JobView
@@ -18,7 +19,8 @@ from mainspring.store.figures.last_ended import LastEnded
 _KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
 
 
-def job_fields(view: JobView) -> dict[str, Any]:
+def job_fields(view: JobView, settings: RunTimeSettings) -> dict[str, Any]:
+    """`settings` are those of the cluster, which hold for what the job leaves out."""
     definition, placement = view.definition, view.definition.placement
     return {
         **pick(view, "name", "version"),
@@ -26,13 +28,13 @@ def job_fields(view: JobView) -> dict[str, Any]:
         "runs": what_runs(definition.run),
         **_run_fields(definition.run),
         "description": definition.description,
-        "retries": _retries(definition),
-        "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
+        "retries": _retries(definition, settings.default_retries),
+        "timeout": _or_default(definition.timeout, unless_off(settings.default_timeout)),
         "stalls after": None if definition.stalls_after is None else f"{definition.stalls_after:g} s without a sign",
         "grace": f"{definition.grace:g} s",
         **pick(definition, "delivery", "priority"),
         "max queued": definition.max_queued,
-        "expires": None if definition.expires is None else f"{definition.expires:g} s after its time",
+        "expires": _or_default(definition.expires, settings.default_expires, " after its time"),
         "requires": definition.requires or None,
         "needs": placement.needs or None,
         "prefer": placement.prefer or None,
@@ -45,6 +47,13 @@ def job_fields(view: JobView) -> dict[str, Any]:
         "last ended": last_ended(view.last_ended),
         "held": held(view.held),
     }
+
+
+def _or_default(own: float | None, of_cluster: float | None, then: str = "") -> str | None:
+    """A duration of the job, or that of the cluster where the job has none."""
+    if own is not None:
+        return f"{own:g} s{then}"
+    return None if of_cluster is None else f"{of_cluster:g} s{then} (the default of the cluster)"
 
 
 def _keep(seconds: float | None) -> str | None:
@@ -116,11 +125,15 @@ def _http_fields(http: Http) -> dict[str, Any]:
     }
 
 
-def _retries(definition: Definition) -> str:
-    """How often and when it is retried, and whether that is the default of its kind."""
+def _retries(definition: Definition, of_cluster: int | None) -> str:
+    """How often and when it is retried, and whether that is the default of the cluster or of its kind."""
     retry, kind = definition.retry, kind_of(definition.run)
     delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
+    is_of_cluster = uses_default_retries(definition) and of_cluster is not None
+    retries = of_cluster if is_of_cluster else retry.retries
     by_default = f"the default of {_KINDS[kind]}" if retry.retries == DEFAULT_RETRIES[kind] else ""
-    if not retry.retries:
+    if is_of_cluster:
+        by_default = "the default of the cluster"
+    if not retries:
         return f"none ({by_default})" if by_default else "none"
-    return f"{retry.retries} ({delays}{by_default and f'; {by_default}'})"
+    return f"{retries} ({delays}{by_default and f'; {by_default}'})"

@@ -87,7 +87,8 @@ async def show_job(client: Client, name: str, reveal: bool) -> None:
         return
     able = view.agents
     agents = able and (", ".join(able.names) or (able.wait and able.wait.reason))
-    fields(job_fields(view) | {"agents": agents})
+    settings = await client.call(operations.settings.show)
+    fields(job_fields(view, settings) | {"agents": agents})
 
 
 @job.operation(

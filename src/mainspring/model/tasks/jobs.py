@@ -127,6 +127,11 @@ class Definition(Struct, frozen=True, omit_defaults=True):
     description: str = ""
 
 
+def uses_default_retries(definition: Definition) -> bool:
+    """Whether the setting default_retries counts, if the cluster has one."""
+    return definition.retries_by_default and definition.delivery != "at_most_once"
+
+
 class Job(Struct, frozen=True):
     id: int
     name: str

@@ -120,7 +120,7 @@ class Retried(Struct, frozen=True):
 
     next_in: float  # seconds
     attempts: int  # so far
-    retries: int  # of its job
+    retries: int  # its own, or those of its job
     daemon: bool = False
     error: str | None = None  # of the last attempt
 

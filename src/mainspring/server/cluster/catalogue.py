@@ -14,7 +14,7 @@ from mainspring.loops import Signal
 from mainspring.model.limits.holds import NO_HOLDS
 from mainspring.model.placement.placement import DEFAULT_STRATEGY, Requirements, requirements_of
 from mainspring.model.settings import DEFAULTS, RunTimeSettings, unless_off
-from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.model.tasks.jobs import Definition, Job, uses_default_retries
 from mainspring.store.cluster import holds, settings
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import jobs
@@ -25,7 +25,7 @@ log = logging.getLogger("mainspring")
 def with_defaults(job: Job, settings: RunTimeSettings) -> Job:
     """The job with what its definition leaves to the settings."""
     definition, retries = job.definition, settings.default_retries
-    if definition.retries_by_default and retries is not None and definition.delivery != "at_most_once":
+    if retries is not None and uses_default_retries(definition):
         definition = replace(definition, retry=replace(definition.retry, retries=retries))
     return replace(job, definition=definition, default_timeout=unless_off(settings.default_timeout))
 

@@ -74,8 +74,11 @@ _LIMITED = f"""
 _RETRIED = f"""
     select t.id, date_part('epoch', t.run_at - mainspring.now()) as next_in,
            t.attempt - (t.state = {ASSIGNED:d})::integer as attempts,         -- one that is armed counts as begun
-           coalesce((t.options->>'retries')::integer, (j.definition->'retry'->>'retries')::integer,
-                    {Retry().retries}) as retries,
+           coalesce((t.options->>'retries')::integer,
+                    case when (j.definition->>'retries_by_default')::boolean
+                         then (select (s.value#>>'{{}}')::integer
+                                 from mainspring.setting s where s.name = 'default_retries') end,
+                    (j.definition->'retry'->>'retries')::integer, {Retry().retries}) as retries,
            t.{IS_DAEMON} as daemon, last.error
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
      cross join lateral (

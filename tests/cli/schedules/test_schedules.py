@@ -162,6 +162,16 @@ def test_show_tells_everything(cli: Cli, dsn: str) -> None:
     assert len(cli("schedule", "show", "nightly", "--json").json["next"]) == 3
 
 
+def test_show_tells_which_part_of_a_skip_was_taken_back(cli: Cli) -> None:
+    cli(*CREATE, "--daily", "03:00", "--enable")
+    cli("schedule", "skip", "nightly", "--until", "2099-01-05 06:00", "--note", "release")
+    cli("schedule", "unskip", "nightly", "--at", "2099-01-03 03:00")
+    [skipped] = [line for line in cli("schedule", "show", "nightly").out.splitlines() if line.startswith("skipped\t")]
+    early, late = skipped.removeprefix("skipped\t").split(": release")[:2]
+    assert early.startswith("before 2099-01-03 03:00:00+00:00 by ")
+    assert late.startswith(", after 2099-01-03 03:00:00+00:00, until 2099-01-05 06:00:00+00:00 by ")
+
+
 def test_show_tells_how_the_last_runs_ended_and_which_were_by_hand(cli: Cli) -> None:
     cli("schedule", "calendar", "set", "free", "12-25")
     cli(*CREATE, "--daily", "03:00", "--tz", "Asia/Tokyo", "--calendar", "free", "--delay", "90m", "--scope", "eu")

@@ -254,7 +254,7 @@ async def test_circles_and_what_cannot_be_waited_for_are_refused(world: World, c
     await schedules.create(conn, define_schedule("pump", "job", {"daemon": 1}), enabled=False)
     with pytest.raises(ValidationError, match="keeps replicas running"):
         await world.make("d", every="5m", after="pump")
-    with pytest.raises(Conflict, match="b wait for it; first `mainspring schedule edit b --clear after`"):
+    with pytest.raises(Conflict, match="b waits for it; first `mainspring schedule edit b --clear after`"):
         await schedules.delete(conn, "a")
     for options, why in (
         ({"after": "d"}, "wait for itself"),

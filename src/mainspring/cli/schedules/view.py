@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mainspring.operations.planning.schedule_views import FireView, ScheduleDetail, ScheduleView, SkipView
     from mainspring.store.followed.slo import SloState
 
+_NEXT = timedelta(microseconds=1)  # between an instant and the end of a range before it
+_A_MOMENT = timedelta(seconds=1)
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
 _DURATIONS = {
     "jitter",
@@ -154,8 +156,17 @@ def _lines(values: Iterable[str]) -> str | None:
 
 
 def _skip(skip: SkipView) -> str:
-    when = skip.start.isoformat(sep=" ") if skip.start == skip.until else f"until {skip.until.isoformat(sep=' ')}"
+    when = skip.start.isoformat(sep=" ") if skip.start == skip.until else _skipped_range(skip)
     return f"{when} by {skip.by}" + (f": {skip.note}" if skip.note else "")
+
+
+def _skipped_range(skip: SkipView) -> str:
+    """Up to an instant; where a part was taken back, the range ends or begins next to that."""
+    ends_before = skip.until.microsecond == 999_999
+    end = skip.until + _NEXT if ends_before else skip.until
+    to = f"{'before' if ends_before else 'until'} {end.isoformat(sep=' ')}"
+    begins_later = skip.start - skip.made_at > _A_MOMENT
+    return f"after {(skip.start - _NEXT).isoformat(sep=' ')}, {to}" if begins_later else to
 
 
 def _last(fire: FireView) -> str:

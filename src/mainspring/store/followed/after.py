@@ -57,7 +57,7 @@ async def check_unused(conn: Connection, name: str) -> None:
     waiting = [row["name"] for row in await conn.fetch(_WAIT_FOR, name)]
     if waiting:
         raise Conflict(
-            f"schedule {name!r} cannot go: {', '.join(waiting)} wait for it; "
+            f"schedule {name!r} cannot go: {', '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for it; "
             f"first `mainspring schedule edit {waiting[0]} --clear after`",
             field="schedule",
         )

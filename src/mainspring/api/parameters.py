@@ -218,7 +218,7 @@ def from_text(text: str, kind: Any, field: str) -> Any:
         raise ValidationError(f"{field}: {shown(text)}; give a whole number", field=field)
     if kind is datetime:
         text = _SPACE_FOR_PLUS.sub("+", text)  # a plus that was not written as %2B
-    return converted(text, kind, field, strict=False)
+    return converted(text, kind, field, strict=kind is datetime)  # else a number would be seconds since 1970
 
 
 def converted(value: Any, kind: Any, field: str, *, strict: bool = True) -> Any:

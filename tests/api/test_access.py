@@ -350,3 +350,15 @@ def test_an_origin_behind_a_prefix_is_ours() -> None:
     origins.check_same(Origin("1.2.3.4", "http", "10.0.0.1:7070"), {"origin": "https://console.example"})
     with pytest.raises(Forbidden):
         origins.check_same(Origin("1.2.3.4", "http", "10.0.0.1:7070"), {"origin": "https://evil.example"})
+
+
+@pytest.mark.parametrize("public_url", [None, "https://console.example"])
+def test_under_tls_a_page_that_came_without_it_is_not_ours(public_url: str | None) -> None:
+    """Anybody on the way may have written it; an Origin does not name the default port of its scheme."""
+    origins, host = Origins(public_url=public_url), "console.example"
+    origins.check_same(Origin("1.2.3.4", "https", host), {"origin": "https://console.example"})
+    with pytest.raises(Forbidden):
+        origins.check_same(Origin("1.2.3.4", "https", host), {"origin": "http://console.example"})
+    # A proxy that ends TLS and is not told of in the settings: the server does not know.
+    origins.check_same(Origin("1.2.3.4", "http", host), {"origin": "https://console.example"})
+    origins.check_same(Origin("1.2.3.4", "http", "127.0.0.1:7070"), {"origin": "http://127.0.0.1:7070"})

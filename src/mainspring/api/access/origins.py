@@ -128,7 +128,9 @@ class Origins:
     def check_same(self, origin: Origin, headers: dict[str, str]) -> None:
         """Refuse a request that a browser made for a page of another site."""
         site, claimed = headers.get("sec-fetch-site"), headers.get("origin")
-        ours = {origin.host.lower(), urlsplit(self.public_url or "").netloc.lower() or origin.host.lower()}
+        ours = {_place(self.public_url or ""), f"https://{origin.host.lower()}"} - {""}
+        if not origin.is_secure:  # then https is ours too: a proxy that is not trusted may have ended TLS
+            ours.add(f"http://{origin.host.lower()}")
         is_other = site not in (None, "same-origin") or (claimed is not None and _place(claimed) not in ours)
         if is_other or (site is None and claimed is None):
             raise Forbidden(
@@ -139,11 +141,12 @@ class Origins:
 
 
 def _place(url: str) -> str:
-    """HOST:PORT of a URL; empty if it is none."""
+    """SCHEME://HOST:PORT of a URL; empty if it is none."""
     try:
-        return urlsplit(url).netloc.lower()
+        parts = urlsplit(url)
     except ValueError:
         return ""
+    return f"{parts.scheme}://{parts.netloc}".lower() if parts.netloc else ""
 
 
 @lru_cache(256)  # a client sends the same one with every request

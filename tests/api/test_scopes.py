@@ -6,6 +6,7 @@ import re
 from base64 import urlsafe_b64decode
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -21,11 +22,13 @@ from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import batches, tasks
 from mainspring.operations.work.batches import NewBatch
 from mainspring.store.access import tokens
+from mainspring.store.alerts import deliveries
 from mainspring.store.postgres.database import Connection
 from tests.api.conftest import ACTOR, MakeCaller
 from tests.api.worlds import digest_query
 
 MARK = "payroll"  # in every name, key and argument of the other job
+DELIVERY = UUID(int=17)  # of a message about it
 DAY = timedelta(days=1)
 GONE = ", or is not kept any longer; `mainspring task list` has those that are"  # of a task to run after
 
@@ -64,11 +67,13 @@ async def make_other(conn: Connection) -> Other:
     payroll = Callback("payroll", {"of": MARK})
     await batches.create(conn, ACTOR, NewBatch(name=MARK, on_success=payroll, on_failure=payroll))
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values (7, 1, array[$1::bigint])", made[2])
+    message = msgspec.json.encode({"title": f"failed: job:{MARK} firing"}).decode()
+    await deliveries.add(conn, "failed", [deliveries.New(DELIVERY, "ops", message)], datetime.now(UTC))
     return Other(*made)
 
 
 PATHS = {"tasks": None, "jobs": "payroll", "schedules": "payroll", "calendars": "holidays", "daemons": "payroll-daemon",
-         "batches": "1"}  # fmt: skip
+         "batches": "1", "deliveries": str(DELIVERY)}  # fmt: skip
 OF_ALL = {"agents": "eve", "servers": "test", "tokens": "1", "sessions": "1"}
 
 BODIES: dict[str, Any] = {

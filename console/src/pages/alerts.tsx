@@ -264,7 +264,7 @@ const DELIVERY = { pending: "pending", delivered: "delivered", given_up: "given 
 const messages: Column<DeliveryView>[] = [
   { name: "State", cell: (one) => <State of={one.state === "delivered" ? "succeeded" : one.state === "given_up" ? "failed" : "pending"} title={DELIVERY[one.state]} /> },
   { name: "Channel", cell: (one) => one.channel },
-  { name: "Message", cell: (one) => one.title ?? "test message" },
+  { name: "Message", cell: (one) => one.title ?? one.rule ?? "test message" },
   { name: "Attempts", cell: (one) => one.attempts, align: "right", drop: 3 },
   { name: "Made", cell: (one) => <Instant at={one.created_at} />, drop: 2 },
   { name: "Next try", cell: (one) => <Instant at={one.next_try_at} relative />, drop: 1 },

@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
 from mainspring.errors import NotFound
 from mainspring.model.access.actors import Actor
 from mainspring.model.alerts.rules import Severity
@@ -75,14 +77,15 @@ async def list_deliveries(
     cursor: str | None = None,
     limit: int = pages.LIMIT,
 ) -> Page[DeliveryView]:
-    """Messages to channels, the newest first; without what they say."""
+    """Messages to channels, the newest first; without what they say, and their titles only for who reaches all jobs."""
     if channel is not None:
         check_name(channel, field="channel")
     filters = {"list": "deliveries", "channel": channel, "state": list(state)}
     before = pages.position(cursor, filters, tuple[datetime, UUID])
     limit = pages.check_limit(limit)
     found = await deliveries.listing(conn, channel=channel, state=list(state) or None, before=before, limit=limit + 1)
-    return pages.page(found, limit, filters, lambda one: (one.created_at, one.id))
+    shown = [_within_reach(actor, one) for one in found]
+    return pages.page(shown, limit, filters, lambda one: (one.created_at, one.id))
 
 
 async def show_delivery(conn: Connection, actor: Actor, id: UUID) -> DeliveryView:
@@ -90,4 +93,9 @@ async def show_delivery(conn: Connection, actor: Actor, id: UUID) -> DeliveryVie
     found = await deliveries.find(conn, id)
     if found is None:
         raise NotFound(f"no message {id}; old ones are deleted after a week", field="id")
-    return found
+    return _within_reach(actor, found)
+
+
+def _within_reach(actor: Actor, delivery: DeliveryView) -> DeliveryView:
+    """A title names jobs, and counts what happened to all of them."""
+    return msgspec.structs.replace(delivery, title=None) if actor.jobs else delivery

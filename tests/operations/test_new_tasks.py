@@ -15,7 +15,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.operations.definitions import jobs
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
-from mainspring.operations.work import tasks
+from mainspring.operations.work import batches, tasks
 from mainspring.store.postgres.database import Connection, Database
 
 BIG = 2**53 + 1
@@ -41,6 +41,16 @@ async def test_every_option_is_stored(conn: Connection) -> None:
     assert (second.state, second.created) == ("blocked", True)
     view = await tasks.status(conn, ACTOR, second.id)
     assert (view.waiting_for, view.run_at > view.created_at) == ([first.id], True)
+
+
+@pytest.mark.usefixtures("hello")
+async def test_a_number_is_refused_by_the_name_of_what_it_would_be_of(conn: Connection) -> None:
+    with pytest.raises(ValidationError, match="batch: 0 is not the number of a batch"):
+        await submit(conn, batch=0)
+    with pytest.raises(ValidationError, match="batch: -1 is not the number of a batch"):
+        await batches.show(conn, ACTOR, -1)
+    with pytest.raises(ValidationError, match="after: 0 is not the number of a task"):
+        await submit(conn, after=[0])
 
 
 @pytest.mark.usefixtures("hello")

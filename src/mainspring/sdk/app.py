@@ -345,7 +345,7 @@ class App:
 
     def existing_batch(self, id: int) -> Batch:
         """A handle on a batch by its number. Makes no query."""
-        return Batch(self, check_id(id, field="id"))
+        return Batch(self, check_id(id, field="id", of="a batch"))
 
     async def submit(self, submission: Request, conn: Any) -> Any:
         """The id of a task or a batch, or the list of ids."""

@@ -15,8 +15,8 @@ def is_exact(number: int) -> bool:
     return abs(number) <= MAX_INTEGER
 
 
-def check_id(id: object, *, field: str) -> int:
-    """The number of a task, a token, …: from 1 on, and below 2^53."""
+def check_id(id: object, *, field: str, of: str = "a task") -> int:
+    """The number of a task, a batch, …: from 1 on, and below 2^53."""
     if not isinstance(id, int) or isinstance(id, bool) or not 0 < id < MAX_INTEGER:
-        raise ValidationError(f"{field}: {shown(id)} is not the number of a task; give 1 to 2^53−1", field=field)
+        raise ValidationError(f"{field}: {shown(id)} is not the number of {of}; give 1 to 2^53−1", field=field)
     return id

@@ -168,7 +168,7 @@ def _plain(tasks: list[NewTask]) -> Plain | None:
     try:
         level = None if priority is None else str(priority_level(priority))
         name = check_name(job, field="job")
-        number = None if batch is None else check_id(batch, field="batch")
+        number = None if batch is None else check_id(batch, field="batch", of="a batch")
     except MainspringError:  # each line gets its own error
         return None
     encode = _ENCODER.encode

@@ -152,7 +152,7 @@ def _submission(task: NewTask) -> Submission:
         after=[check_id(id, field="after") for id in task.after] or None,
         concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
         on_parent_failure=None if policy is None else check_on_parent_failure(policy),
-        batch=None if task.batch is None else check_id(task.batch, field="batch"),
+        batch=None if task.batch is None else check_id(task.batch, field="batch", of="a batch"),
         if_exists="reject" if task.if_exists == "reject" and task.key is not None else None,
         expires=_duration(task.expires, "expires"),
         tags=check_tags(task.tags) or None,

@@ -75,7 +75,7 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
         ids=[check_id(id, field="id") for id in _values(filter.id, "id")],
         states=_states(filter),
         parents=[check_id(id, field="parent") for id in _values(filter.parent, "parent")],
-        batches=[check_id(id, field="batch") for id in _values(filter.batch, "batch")],
+        batches=[check_id(id, field="batch", of="a batch") for id in _values(filter.batch, "batch")],
         priorities=[priority_level(given) for given in _values(filter.priority, "priority")],
         keys=_texts(filter.key, "key"),
         concurrency_keys=_texts(filter.concurrency_key, "concurrency_key"),

@@ -50,7 +50,7 @@ def opening(actor: Actor, batch: NewBatch) -> OpenBatch:
         _callback(actor, batch.on_success, "on_success"),
         _callback(actor, batch.on_complete, "on_complete"),
         _callback(actor, batch.on_failure, "on_failure"),
-        None if batch.parent is None else check_id(batch.parent, field="parent"),
+        None if batch.parent is None else check_id(batch.parent, field="parent", of="a batch"),
         actor.name,
     )
 
@@ -92,7 +92,7 @@ async def listing(
     check_limit(limit)
     states = [_state(label) for label in state]
     patterns = [as_like(check_name(one, field="name")) for one in name]
-    within = None if parent is None else check_id(parent, field="parent")
+    within = None if parent is None else check_id(parent, field="parent", of="a batch")
     given = {"list": "batches", "state": list(state), "name": list(name), "parent": within}
     found = await batches.listing(
         conn,
@@ -122,7 +122,7 @@ async def show(conn: Connection, actor: Actor, id: int) -> BatchDetail:
 
 async def check(conn: Connection, actor: Actor, id: int) -> None:
     """BatchNotFound if it is not there for the actor."""
-    check_id(id, field="batch")
+    check_id(id, field="batch", of="a batch")
     if actor.jobs and await batches.created_by(conn, id) != actor.name:
         raise batches.not_found(id)
 

@@ -171,7 +171,7 @@ def opening(
 
 def batch_id(given: object, *, field: str = "batch") -> int:
     """The number of a batch, from a handle on it, from `current_task().batch`, or as it is."""
-    return check_id(given.id if isinstance(given, (Batch, TaskBatch)) else given, field=field)
+    return check_id(given.id if isinstance(given, (Batch, TaskBatch)) else given, field=field, of="a batch")
 
 
 def _callback(given: Any, field: str) -> str | None:

@@ -345,6 +345,34 @@ async def test_a_server_that_stops_says_bye(served: Served, viewer: httpx2.Async
         assert [told.data for told in await stream.rest()] == [{"reason": "stopping"}]
 
 
+async def test_a_stream_that_is_given_up_by_its_server_says_bye(
+    served: Served, secret: str, eventually: Eventually
+) -> None:
+    """As uvicorn does with an application that we are mounted in, once it has waited for long enough."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def is_ready() -> bool:
+        return any(b"event: ready" in message.get("body", b"") for message in sent)
+
+    path = "/api/v1/events"
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {secret}".encode())]
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"topics=tasks",
+             "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1), "scheme": "http"}  # fmt: skip
+    answering = asyncio.create_task(served.api(scope, receive, send))
+    await eventually(is_ready)
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    assert sent[-2]["body"] == b'event: bye\ndata: {"reason":"stopping"}\n\n'
+    assert not sent[-1].get("more_body"), "the answer is whole"
+
+
 async def test_too_many_streams_of_one_caller_are_refused(
     served: Served, viewer: httpx2.AsyncClient, eventually: Eventually
 ) -> None:

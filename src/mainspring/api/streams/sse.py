@@ -112,12 +112,16 @@ class _Stream:
         writing = asyncio.create_task(self._write(), name="mainspring stream")
         watching = asyncio.create_task(self._watch(), name="mainspring stream watch")
         try:
-            await asyncio.wait([writing, watching], return_when=asyncio.FIRST_COMPLETED)
-            why = watching.result() if watching.done() else None
-        finally:
-            for task in (writing, watching):
-                task.cancel()
-            await asyncio.wait([writing, watching])
+            try:
+                await asyncio.wait([writing, watching], return_when=asyncio.FIRST_COMPLETED)
+                why = watching.result() if watching.done() else None
+            finally:
+                for task in (writing, watching):
+                    task.cancel()
+                await asyncio.wait([writing, watching])
+        except asyncio.CancelledError:  # by the server of an application that we are mounted in: it stops
+            await self._end("stopping")
+            raise
         if writing.cancelled():
             await self._end(why)
         elif not writing.result():

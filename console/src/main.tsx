@@ -87,7 +87,9 @@ function Console() {
   if (fault)
     return (
       <main class="login">
+        <h1>Mainspring</h1>
         <Problem refusal={fault} retry={() => void ask()} />
+        {fault.isPassing && <p class="quiet">The console opens by itself once it answers.</p>}
       </main>
     );
   if (!isKnown) return <Loading />;

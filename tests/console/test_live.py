@@ -66,11 +66,14 @@ def test_postgresql_goes_away_and_comes_back(alone: Up, open_alone: Open, server
             expect(page.locator(".problem")).to_have_count(0)
             assert page.evaluate("document.documentElement.dataset.live") == "lost"
         assert heading.is_visible()
+        quiet = pages[0].get_by_role("region", name="Late or missed").locator(".card")
+        assert float(quiet.evaluate("card => getComputedStyle(card).opacity")) < 1, "what is not known is not claimed"
         late = open_alone("jobs", role=None)  # opened meanwhile
         late.strict.allow(*PROVOKED, "401")
         late.context.add_cookies(pages[0].context.cookies())
         late.goto("jobs")
         late.locator(".problem", has_text="PostgreSQL").wait_for(timeout=30_000)
+        late.get_by_text("The console opens by itself once it answers.").wait_for()
     finally:
         in_database(server_dsn, f"alter database {name} allow_connections true")
     for page in (*pages, late):

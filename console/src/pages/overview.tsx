@@ -96,7 +96,7 @@ export default function Overview() {
 /** "in 0.8 s": a tenth of a second where it is near. */
 function soon(due: string): string {
   const left = (Date.parse(due) - second.value) / 1000;
-  return left <= 0 ? "now" : `in ${left < 10 ? `${left.toFixed(1)} s` : span(left, 2)}`;
+  return left < -2 ? `due ${span(-left)} ago` : left <= 0 ? "now" : `in ${left < 10 ? `${left.toFixed(1)} s` : span(left, 2)}`;
 }
 
 // ── on time ────────────────────────────────────────────────────────────────────────────────────────────

@@ -226,10 +226,10 @@ function Now({ detail }: { detail: ScheduleDetail }) {
             )}
           </Fact>
           <Fact name="Last plan times">
-            <Strip of={of} own={one.timezone} />
+            {of && !of.starts && !one.runs ? <span class="quiet">none yet</span> : <Strip of={of} own={one.timezone} />}
           </Fact>
           <Fact name="p99 lateness">
-            {of && (
+            {of && of.starts > 0 && (
               <>
                 <Lateness ms={of.p99_ms} /> <span class="quiet">of {many(of.starts, "start")}</span>
               </>

@@ -8,6 +8,7 @@ import { call, urlOf } from "../core/api";
 import { ahead } from "../core/clock";
 import { Follower } from "../core/follow";
 import type { Following } from "../core/follow";
+import { liveness } from "../core/live";
 import { Output, shownOf, textOf } from "../core/output";
 import type { Line } from "../core/output";
 import { kept, zone } from "../core/prefs";
@@ -122,7 +123,7 @@ export function TaskOutput({ id, isEnded, attempts }: { id: number; isEnded: boo
 
   const words =
     following.state === "live"
-      ? "following"
+      ? liveness.value.state === "lost" ? "what is new waits for the server" : "following"
       : following.state === "lost"
         ? `not live since ${wall(following.since + ahead.value, LOCAL).time}, trying again`
         : following.state === "held"

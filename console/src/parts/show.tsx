@@ -88,7 +88,7 @@ const MOST = 200; // members of one object that are drawn at once
 function Folded({ entries, isList, open, depth }: { entries: [string, unknown][]; isList: boolean; open: boolean; depth: number }) {
   const [isOpen, setOpen] = useState(open && entries.length <= 50);
   const [most, setMost] = useState(MOST);
-  const words = `${entries.length} ${isList ? (entries.length === 1 ? "item" : "items") : entries.length === 1 ? "member" : "members"}`;
+  const words = many(entries.length, isList ? "item" : "member");
   return (
     <>
       <button type="button" class="fold" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>

@@ -9,7 +9,7 @@ import { link } from "../core/router";
 import { lookOf } from "../core/states";
 import { Glyph } from "../parts/icons";
 import { Section } from "../parts/page";
-import { State } from "../parts/show";
+import { many, State } from "../parts/show";
 
 export interface Node {
   id: number;
@@ -102,8 +102,8 @@ function FlowGraph({ tasks, edges, own, isWhole = true }: { tasks: readonly Node
       )}
       <figcaption class="table-note">
         <span>
-          {shown.length} {shown.length === 1 ? "task" : "tasks"} in {found.length} {found.length === 1 ? "layer" : "layers"}
-          {alone > 0 && `; ${alone === 1 ? "1 other depends" : `${alone} others depend`} on none`}
+          {many(shown.length, "task")} in {many(found.length, "layer")}
+          {alone > 0 && `; ${many(alone, "other depends", "others depend")} on none`}
           {!isWhole && "; there are more"}
         </span>
         <button type="button" class="link" onClick={() => setAsList(!asList)}>

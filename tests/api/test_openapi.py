@@ -121,6 +121,9 @@ def test_streams_have_their_media_types() -> None:
     bulk = OPERATIONS["POST /api/v1/tasks/bulk"]
     assert bulk["requestBody"]["content"].keys() == {"application/x-ndjson"}
     assert bulk["responses"]["200"]["content"].keys() == {"application/x-ndjson"}
+    check = OPERATIONS["GET /api/v1/check"]["responses"]
+    assert check["200"]["content"].keys() == {"application/json", "application/x-ndjson"}
+    assert "429" in check, "its lines are a stream too"
 
 
 def test_a_definition_takes_text_wherever_its_schema_says_so() -> None:

@@ -14,6 +14,8 @@ from mainspring.api.access import guard as guards
 from mainspring.api.access.origins import Origin, Origins
 from mainspring.api.app import Api
 from mainspring.api.make import make_api
+from mainspring.api.openapi import document
+from mainspring.api.rows import ROWS
 from mainspring.compose.api import make_api as compose
 from mainspring.config import Settings
 from mainspring.errors import Forbidden, RateLimited, StoreUnavailable, ValidationError
@@ -332,6 +334,45 @@ async def test_mounted_the_application_says_who_calls(database: Database) -> Non
         assert_problem(await alice.post("/api/v1/tasks/1/retry", headers=basic), 403, "forbidden")
         program = await alice.post("/api/v1/tasks/1/retry", headers={"Authorization": "Bearer of-the-application"})
         assert_problem(program, 404, "task_not_found")
+
+
+PAGE = {"Origin": "https://intranet.example"}
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+
+
+async def test_pages_of_another_site_read_answers_only_if_the_settings_name_it(
+    database: Database, conn: Connection
+) -> None:
+    _, secret = await tokens.create(conn, "page", role=Role.VIEWER)
+    token = {"Authorization": f"Bearer {secret}"}
+    for origins, named in ((Origins(), False), (Origins(cors=["https://intranet.example"]), True)):
+        api = make_api(database, origins=origins)
+        async with over(api) as client:
+            for headers in (PAGE, {"Origin": "https://intranet.example.evil"}):
+                is_allowed = named and headers is PAGE
+                answer = await client.get("/api/v1/stats", headers=token | headers)
+                assert answer.status_code == 200
+                assert answer.headers.get("access-control-allow-origin") == (headers["Origin"] if is_allowed else None)
+                assert "access-control-allow-credentials" not in answer.headers, "never with a cookie"
+                asked = await client.options("/api/v1/tasks", headers=PREFLIGHT | headers)
+                assert ("access-control-allow-headers" in asked.headers) == is_allowed
+        await api.close()
+
+
+async def test_a_named_site_may_send_every_header_of_a_request(database: Database) -> None:
+    api = make_api(database, origins=Origins(cors=["https://intranet.example"]))
+    async with over(api) as client:
+        answer = await client.options("/api/v1/tasks", headers=PREFLIGHT | PAGE)
+    allowed = {name.strip().lower() for name in answer.headers["access-control-allow-headers"].split(",")}
+    taken = {
+        parameter["name"].lower()
+        for operations in document(ROWS)["paths"].values()
+        for operation in operations.values()
+        for parameter in operation["parameters"]
+        if parameter["in"] == "header"
+    }
+    assert allowed == taken | {"authorization", "content-type", "mainspring-request-id"}
+    await api.close()
 
 
 def test_proxies_are_believed_only_if_they_are_ours() -> None:

@@ -58,6 +58,10 @@ LONGEST = 10.0  # seconds that an operation may take, its connection and its com
 LONGEST_WAIT = 60.0  # seconds of `wait`
 PART = 256 * 1024  # bytes of an answer that are written at once
 REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
+CORS_HEADERS = (
+    "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID",
+    "Mainspring-Request-Id",
+)  # fmt: skip
 
 
 class Api:
@@ -298,7 +302,7 @@ class Api:
             return []
         return [
             ("Access-Control-Allow-Methods", call.headers.get("access-control-request-method", "GET")),
-            ("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match"),
+            ("Access-Control-Allow-Headers", ", ".join(CORS_HEADERS)),
             ("Access-Control-Max-Age", "600"),
         ]
 

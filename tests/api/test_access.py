@@ -20,9 +20,10 @@ from mainspring.compose.api import make_api as compose
 from mainspring.config import Settings
 from mainspring.errors import Forbidden, RateLimited, StoreUnavailable, ValidationError
 from mainspring.model.access.actors import Access, Role
+from mainspring.operations import tasks
 from mainspring.store.access import sessions, tokens
 from mainspring.store.postgres.database import Connection, Database
-from tests.api.conftest import BASE, Caller, MakeCaller, over
+from tests.api.conftest import ACTOR, BASE, Caller, MakeCaller, over
 from tests.api.test_app import assert_problem, submitted
 
 SAME = {"Sec-Fetch-Site": "same-origin", "Origin": BASE}
@@ -254,6 +255,26 @@ async def test_a_revoked_token_is_void_within_two_seconds(
     assert guards.BELIEVED < 2
     monkeypatch.setattr(guards, "BELIEVED", 0.0)
     assert_problem(await viewer.get("/api/v1/servers"), 401, "unauthorized")
+
+
+async def test_who_waits_with_a_token_that_is_revoked_is_not_told_the_end(
+    api: Api, as_role: MakeCaller, conn: Connection, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, "BELIEVED", 0.0)
+    operator = await as_role(Role.OPERATOR)
+    id = await submitted(conn, job)
+    reading = asyncio.create_task(operator.get(f"/api/v1/tasks/{id}?wait=30"))
+    submitting = asyncio.create_task(operator.post("/api/v1/tasks?wait=30", json={"job": job}))
+    while len(made := [row["id"] for row in await conn.fetch("select id from mainspring.task")]) < 2:
+        await asyncio.sleep(0.01)
+    await conn.execute("update mainspring.token set revoked_at = mainspring.now()")
+    for one in made:
+        await tasks.cancel(conn, ACTOR, one)
+    api.hint(made)
+    assert_problem(await reading, 401, "unauthorized")
+    answer = await submitting
+    assert answer.status_code == 201, "what it submitted is there: an error would let it submit again"
+    assert answer.json().keys() == {"id", "state", "created"}
 
 
 async def test_an_address_that_guesses_is_made_to_wait(anybody: Caller, as_role: MakeCaller) -> None:

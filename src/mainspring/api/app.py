@@ -260,6 +260,10 @@ class Api:
         await asyncio.wait([waiting])
         if not waiting.cancelled():
             waiting.exception()  # a timeout; or it was dropped meanwhile, which the look tells
+        if not await self._is_still_valid(call):
+            if call.row.method == "GET":
+                raise Unauthorized("the token or session was revoked")
+            return view
         try:
             async with _in_time(), self.connections.acquire() as conn:
                 if call.row.method == "GET":
@@ -269,6 +273,11 @@ class Api:
         except MainspringError:
             return view  # what was submitted is durable: an error would let the caller submit it again
         return msgspec.structs.replace(view, state=task.state, task=task)
+
+    async def _is_still_valid(self, call: Call) -> bool:
+        """Whether the caller may read what has become of it since it asked."""
+        assert call.caller is not None
+        return await self.guard.still_valid(call.caller, call.scope, call.headers, call.origin)
 
     async def as_answer(self, call: Call, view: Any) -> Answer:
         """With the headers that its version and its place ask for."""

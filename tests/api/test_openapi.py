@@ -128,25 +128,33 @@ def test_streams_have_their_media_types() -> None:
 
 def test_a_definition_takes_text_wherever_its_schema_says_so() -> None:
     """And the schema says so wherever there are seconds."""
-    given = {
-        "run": {"type": "command", "argv": ["true"]},
+    given: dict[str, Any] = {
+        "run": {"type": "command", "argv": ["true"], "limits": {"cpu": "10m", "memory": "64MB"}},
         "timeout": "10m",
+        "stalls_after": "10m",
         "grace": "10m",
         "priority": "high",
+        "expires": "10m",
+        "keep_succeeded": "10d",
+        "keep_failed": "10d",
         "retry": {"delay": "10m", "max_delay": "20m"},
         "health": {"argv": ["true"], "every": "10m", "timeout": "10m", "start": "10m"},
     }
-    read_definition(given)
-    jsonschema_rs.Draft202012Validator(schema_of("DefinitionInput")).validate(given)
+    chunked = {"run": {"type": "python", "handler": "send", "chunk": 10, "chunk_wait": "1s"}}
+    for one in (given, chunked):
+        read_definition(one)
+        jsonschema_rs.Draft202012Validator(schema_of("DefinitionInput")).validate(one)
     is_duration = [
         f"{component}.{member}"
-        for component in ("DefinitionInput", "RetryInput", "JobsHealthInput")
+        for component in ("DefinitionInput", "RetryInput", "JobsHealthInput", "ProcessLimitsInput", "PythonInput")
         for member, schema in COMPONENTS[component]["properties"].items()
         if DURATION["description"] in schema.get("description", "")
     ]
     assert is_duration == [
-        "DefinitionInput.timeout", "DefinitionInput.grace", "RetryInput.delay", "RetryInput.max_delay",
-        "JobsHealthInput.every", "JobsHealthInput.timeout", "JobsHealthInput.start",
+        "DefinitionInput.timeout", "DefinitionInput.stalls_after", "DefinitionInput.grace", "DefinitionInput.expires",
+        "DefinitionInput.keep_succeeded", "DefinitionInput.keep_failed", "RetryInput.delay", "RetryInput.max_delay",
+        "JobsHealthInput.every", "JobsHealthInput.timeout", "JobsHealthInput.start", "ProcessLimitsInput.cpu",
+        "PythonInput.chunk_wait",
     ]  # fmt: skip
 
 

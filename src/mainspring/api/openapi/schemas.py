@@ -19,7 +19,7 @@ import msgspec
 from mainspring.api.openapi.descriptions import MEMBERS
 from mainspring.api.parameters import READERS
 from mainspring.api.table import Row
-from mainspring.model.tasks.jobs import Definition, Health
+from mainspring.model.tasks.jobs import Definition, Health, ProcessLimits, Python
 from mainspring.model.tasks.retry import Retry
 
 Schema = dict[str, Any]
@@ -29,11 +29,15 @@ DURATION: Schema = {"type": ["number", "string"], "description": "Seconds, or te
 PRIORITY: Schema = {"type": ["integer", "string"], "description": "low, normal, high, critical, or 0 to 9."}
 
 _NO_DURATION: Schema = {**DURATION, "type": ["number", "string", "null"]}
+_SIZE: Schema = {"type": ["integer", "string", "null"], "description": "Bytes, or text such as 64MB."}
 _PREFIX = REF.format(name="")
 _PAGE = re.compile(r"Page_(\w+)_")
 # The members that a definition takes as text, too: model/tasks/read_definition.py reads them.
 _READ: dict[type, dict[str, Schema]] = {
-    Definition: {"timeout": _NO_DURATION, "grace": DURATION, "priority": PRIORITY},
+    Definition: {"grace": DURATION, "priority": PRIORITY}
+    | dict.fromkeys(("timeout", "stalls_after", "expires", "keep_succeeded", "keep_failed"), _NO_DURATION),
+    ProcessLimits: {"cpu": _NO_DURATION, "memory": _SIZE},
+    Python: {"chunk_wait": DURATION},
     Retry: {"delay": DURATION, "max_delay": DURATION, "delays": {"type": "array", "items": DURATION}},
     Health: {"every": DURATION, "timeout": DURATION, "start": DURATION},
 }

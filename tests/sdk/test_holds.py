@@ -11,6 +11,8 @@ import pytest
 
 from mainspring import App, current_task
 from mainspring.model.limits.holds import Spread
+from mainspring.operations import plan_times
+from mainspring.operations.actors import this_user
 from tests.conftest import eventually
 
 
@@ -109,7 +111,11 @@ async def test_plan_times_are_decided_under_a_hold_and_their_tasks_wait(app: App
             found = await fires(app, held_at, datetime.now(UTC))
             return found if len(found) > 2 else None
 
-        assert all(row["task_id"] is not None for row in await eventually(are_decided))
+        decided = await eventually(are_decided)
+        assert all(row["task_id"] is not None for row in decided)
+        async with app.database.acquire() as conn:
+            told = await plan_times.explain(conn, this_user(), "tick", at=decided[0]["plan_time"])
+        assert "job 'tick' is held by " in " ".join(told.plan_times[0].fires[0].said)
         assert len(fired) == before
         await tick.release(at_once=True)
         await until(lambda: len(fired) >= before + 3)
@@ -196,7 +202,7 @@ async def until(check: Callable[[], bool]) -> None:
 
 async def fires(app: App, since: datetime, until: datetime) -> list[Any]:
     """The ledger between two instants."""
-    query = "select task_id, reason from mainspring.fire where plan_time > $1 and plan_time <= $2"
+    query = "select plan_time, task_id, reason from mainspring.fire where plan_time > $1 and plan_time <= $2"
     async with app.database.acquire() as conn:
         return list(await conn.fetch(query, since, until))
 

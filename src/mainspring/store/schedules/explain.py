@@ -182,14 +182,14 @@ async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRo
             instead = await conn.fetchval(_INSTEAD, stored.id, row.scope, row.plan_time, row.decided_at)
         told = steps.skipped(row, past, before, instead)
     else:
-        said = [teller.planned(stored.schedule.name), *teller.came_of(view, attempts)]
+        wait = None
+        if waits is not None and view is not None and view.state in _WAITING:
+            wait = (await waits(conn, [view.id])).get(view.id)
+        said = [teller.planned(stored.schedule.name), *teller.came_of(view, attempts, wait)]
         told = [steps.planned(row, teller.moved(stored.schedule.name))]
         waited = None if before is None else _waited(teller.overlap, before, attempts)
         if waited is not None:
             said[2:2] = [waited.said]
-        wait = None
-        if waits is not None and view is not None and view.state in _WAITING:
-            wait = (await waits(conn, [view.id])).get(view.id)
         told += [steps.dropped(row)] if view is None else steps.came_of(view, attempts, stored.now, wait, waited)
     first = attempts[0] if attempts else None
     return FireStory(
@@ -292,8 +292,8 @@ class _Teller(NamedTuple):
             return None
         return story.moved(name, self.past, self.row.plan_time, self.row.scope)
 
-    def came_of(self, view: TaskView | None, attempts: Sequence[AttemptView]) -> list[str]:
-        """What became of the task."""
+    def came_of(self, view: TaskView | None, attempts: Sequence[AttemptView], wait: Wait | None) -> list[str]:
+        """What became of the task; `wait` is what it waits for."""
         if view is None:
             return [f"what came of its task {self.row.task_id} is not kept any longer"]
         task = f"task {view.id}"
@@ -306,6 +306,8 @@ class _Teller(NamedTuple):
                 return [f"{task} waits for its turn", story.waits(self.overlap, self.at(view.run_at))]
             case "pending" if not attempts and view.run_at > self.now:
                 return [f"{task} is to run at {self.at(view.run_at)}"]
+            case "pending" if not attempts and wait is not None:
+                return [f"{task} waits since {self.at(view.run_at)}: {wait.reason}"]
             case "pending" if not attempts:
                 return [f"{task} waits for an agent since {self.at(view.run_at)}"]
             case "assigned" if len(attempts) == 1:

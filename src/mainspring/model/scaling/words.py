@@ -28,19 +28,20 @@ def reason(
     parts = list[str]()
     if found.is_ahead and peak_at is not None:
         starts = f"{planned} planned start{'' if planned == 1 else 's'} within {_duration(horizon)}"
-        parts.append(f"{starts} need {_slots(found.planned)} at {peak_at:%H:%M:%S} UTC")
+        parts.append(f"{starts} {_need(planned)} {_slots(found.planned)} at {peak_at:%H:%M:%S} UTC")
     if found.running:
         parts.append(f"{found.running} run{'s' if found.running == 1 else ''}")
     if found.arriving:
         parts.append(f"{rate:.3g} tasks/s keep {_slots(found.arriving)} busy")
     if found.backlog:
-        parts.append(f"{_tasks(due)} need {_slots(found.backlog)} to start within {_duration(target_wait)}")
+        wanted = f"{_need(due)} {_slots(found.backlog)}"
+        parts.append(f"{_tasks(due)} {wanted} to start within {_duration(target_wait)}")
     if parts:
         parts[-1] += f"; at {USE:.0%} use"
     if daemons:
         parts.append(f"{daemons} replica{'' if daemons == 1 else 's'} of daemons")
     if found.slots == busy and busy:
-        parts.append(f"{busy} busy slots are kept")
+        parts.append(f"{busy} busy slot{' is' if busy == 1 else 's are'} kept")
     if not parts:
         parts.append(f"nothing is due, nothing runs, and nothing is planned within {_duration(horizon)}")
     if held:
@@ -50,8 +51,14 @@ def reason(
     return "; ".join(parts)
 
 
+def _need(count: int) -> str:
+    return "needs" if count == 1 else "need"
+
+
 def _slots(wanted: float) -> str:
-    return "less than one slot" if wanted < 0.995 else f"{wanted:.3g} slots"
+    if wanted < 0.995:
+        return "less than one slot"
+    return "1 slot" if f"{wanted:.3g}" == "1" else f"{wanted:.3g} slots"
 
 
 def _tasks(count: int) -> str:

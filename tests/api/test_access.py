@@ -20,7 +20,7 @@ from mainspring.compose.api import make_api as compose
 from mainspring.config import Settings
 from mainspring.errors import Forbidden, RateLimited, StoreUnavailable, ValidationError
 from mainspring.model.access.actors import Access, Role
-from mainspring.operations import tasks
+from mainspring.operations.work import tasks
 from mainspring.store.access import sessions, tokens
 from mainspring.store.postgres.database import Connection, Database
 from tests.api.conftest import ACTOR, BASE, Caller, MakeCaller, over

@@ -188,6 +188,31 @@ async def test_who_asks_how_things_are_is_believed_while_postgresql_does_not_ans
     assert_problem(await viewer.get("/metrics"), 503, "store_unavailable")
 
 
+class Unreachable:
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        raise StoreUnavailable("PostgreSQL at /srv/db/socket:5432 refuses the user 'shop'; correct the DSN")
+        yield
+
+
+async def test_why_postgresql_is_away_is_logged_and_not_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can be checked then, so whoever asks would read the address and the user of the database."""
+    api = make_api(Unreachable())
+    async with over(api, headers={"Authorization": "Bearer ms_guessed"}) as stranger:
+        for answer in (
+            await stranger.get("/api/v1/tasks"),
+            await stranger.post("/api/v1/session", json={"token": "ms_guessed"}),
+        ):
+            assert_problem(answer, 503, "store_unavailable")
+            assert "retry-after" in answer.headers
+            assert "/srv" not in answer.text
+            assert "shop" not in answer.text
+    assert [record.getMessage() for record in caplog.records if "/srv/db" in record.getMessage()] == [
+        "no connection for a request: PostgreSQL at /srv/db/socket:5432 refuses the user 'shop'; correct the DSN"
+    ], "once, not for each request"
+    await api.close()
+
+
 async def test_requests_of_one_token_that_come_at_once_share_a_lookup(
     as_role: MakeCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.guard import Authorize, Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api
+from mainspring.api.connections import DiscreetConnections
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import LOGIN, ROWS
 from mainspring.model.words.skew import DEFAULT_LIMIT
@@ -34,6 +35,7 @@ def make_api(
 
     `keep` is how long the ledger of plan times is kept: before that, a dropped one looks like a missing one.
     """
+    connections = DiscreetConnections(connections)
     origins, scrape = origins or Origins(any_host=authorize is not None), scrape or Scrape(connections)
     return Api(
         connections,

@@ -1,0 +1,54 @@
+"""Connections of the API: why PostgreSQL gives none is for the log, not for callers.
+
+The reason names hosts, users and files, and while PostgreSQL is away no caller can be checked: anybody would read it.
+Next: store/postgres/connecting/connect_errors.py
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+
+from mainspring.api.access.buckets import Buckets
+from mainspring.errors import AccessDenied, Busy, MainspringError, StoreUnavailable, ValidationError
+from mainspring.operations import Connections
+from mainspring.store.postgres.connection import Connection
+
+log = logging.getLogger("mainspring.api")
+
+LOG_EVERY = 10.0  # seconds
+
+
+class DiscreetConnections:
+    """Those of `connections`. Where there is none, callers get an error without the reason."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._reasons = Buckets(1 / LOG_EVERY, 1)
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]:
+        return _Acquired(self, self._connections.acquire())
+
+    def withheld(self, error: MainspringError) -> StoreUnavailable:
+        if not self._reasons.take("no connection"):
+            log.warning("no connection for a request: %s", error.message)
+        return StoreUnavailable("the server has no connection to PostgreSQL, its log says why; try again")
+
+
+class _Acquired(AbstractAsyncContextManager[Connection]):
+    def __init__(self, owner: DiscreetConnections, acquired: AbstractAsyncContextManager[Connection]) -> None:
+        self._owner, self._acquired = owner, acquired
+
+    async def __aenter__(self) -> Connection:
+        try:
+            return await self._acquired.__aenter__()
+        except Busy:
+            raise
+        except (StoreUnavailable, AccessDenied, ValidationError) as error:
+            raise self._owner.withheld(error) from None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._acquired.__aexit__(kind, error, traceback)

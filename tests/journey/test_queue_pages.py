@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.model.tasks.jobs import Definition, Python
-from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks import jobs
 from tests.journey.pages import Block, Page, clone, run
 
 CHUNKS = Page("docs/how-to/chunks.md")
@@ -36,10 +33,29 @@ def test_the_applications_of_chunks_run_as_written(place: dict[str, str], tmp_pa
     assert "No such file or directory" in missing
 
 
-async def test_the_sql_of_chunks_runs_as_written(conn: Connection) -> None:
-    await jobs.register(conn, {"load": Definition(Python("load"))})
+OTHERS = """
+import asyncio, sys
+import products
+
+async def main():
+    async with products.app.running(), products.app.database.acquire() as conn:
+        task = await products.load.enqueue(id=6, name="sofa")  # by name
+        await task.result(timeout=60)
+        await products.load.task(await conn.fetchval(sys.stdin.read())).result(timeout=60)
+        print(*[row["name"] for row in await conn.fetch("select name from public.product order by id")])
+
+asyncio.run(main())
+"""
+
+
+def test_a_chunk_takes_what_is_submitted_by_name_and_with_sql(place: dict[str, str], tmp_path: Path) -> None:
+    CHUNKS.save(tmp_path)
     (block,) = CHUNKS.of("sql")
-    assert await conn.fetchval(block.text) is not None
+    (tmp_path / "others.py").write_text(OTHERS)
+    (tmp_path / "load.sql").write_text(block.text)
+    script = Block("bash", "python products.py > /dev/null\npython others.py < load.sql\n")
+    said = run(script, directory=tmp_path, environment=place)
+    assert said.splitlines()[-1] == "chair table lamp shelf desk sofa"
 
 
 def test_the_application_and_the_commands_of_queues_run_as_written(place: dict[str, str], tmp_path: Path) -> None:

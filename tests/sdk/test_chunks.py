@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import sys
-import textwrap
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
@@ -28,8 +23,6 @@ from mainspring import (
 from mainspring.sdk.chunk_signature import ChunkSignature
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
-
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "chunks.md"
 
 
 @dataclass
@@ -459,28 +452,3 @@ async def test_outside_of_handlers_there_are_no_tasks() -> None:
     for function in (current_task, current_tasks):
         with pytest.raises(RuntimeError, match="no task is running here"):
             function()
-
-
-# ── the page ────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_the_code_of_the_page_runs(server_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    define, submit, outcomes = blocks
-    module = ModuleType("page")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(define + outcomes, module.__dict__)
-    async with testing.running(module.app, poll=0.1) as run:
-        async with module.app.database.acquire() as conn:
-            await conn.execute("create table public.product (id int, name text)")
-            exec(f"async def submit():\n{textwrap.indent(submit, '    ')}", module.__dict__)
-            await module.submit()
-            [statement] = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-            await conn.execute(statement)
-            sizes = await module.resize.enqueue_many(["a", "bc"])
-            await run.until_idle()
-            stored = await conn.fetch("select id, name from public.product order by id")
-        assert [tuple(row) for row in stored] == [
-            (1, "chair"), (2, "table"), (3, "lamp"), (4, "shelf"), (5, "desk")
-        ]  # fmt: skip
-        assert [await task.result() for task in sizes] == [1, 2]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from mainspring.api.access.bounds import Bounds
+from mainspring.api.access.discreet import DiscreetConnections
 from mainspring.api.access.guard import Authorize, Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api
-from mainspring.api.connections import DiscreetConnections
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import LOGIN, ROWS
 from mainspring.model.words.skew import DEFAULT_LIMIT

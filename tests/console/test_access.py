@@ -18,7 +18,7 @@ def test_the_printed_link_logs_in_once_and_says_how_to_get_another(up: Up, open_
     again = open_page(up.link, role=None)
     again.strict.allow("401")
     again.get_by_text("this link was used or has expired; mainspring login makes another").wait_for()
-    again.locator("code", has_text="mainspring login").wait_for()
+    again.locator(".command code", has_text="mainspring login").wait_for()
     # where it was used first, one can go on
     page.strict.allow("401")
     page.goto("about:blank")

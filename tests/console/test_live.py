@@ -120,4 +120,4 @@ def test_a_link_logs_in_once(tmp_path: Path, alone: Up, open_alone: Open) -> Non
     again = open_alone(f"login#{link}", role=None)
     again.strict.allow(r"401")
     again.get_by_role("alert").wait_for()
-    again.get_by_text("mainspring login", exact=True).wait_for()
+    again.locator(".command").get_by_text("mainspring login", exact=True).wait_for()

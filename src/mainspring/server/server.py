@@ -145,7 +145,7 @@ class Server:
         self.fetcher = Fetcher(http_allow)
         self.heartbeat = Heartbeat(database, self.catalogue, self.fetcher)
         self.pinger = Pinger(database, self.fetcher)
-        self.evaluator = Evaluator(database)
+        self.evaluator = Evaluator(database, self.clock)
         self.sender = Sender(database, http_allow)
         self.bounds_keeper = BoundsKeeper(database, self.catalogue)
         self._segments_wake = asyncio.Event()

@@ -10,8 +10,10 @@ Next: agent/connection/connection.py
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from math import isfinite
+from typing import NamedTuple
 
 SET = 1.0  # seconds: far more than a clock drifts between two measurements
 FAR = 1e9  # seconds: no clock is wrong by more
@@ -24,6 +26,13 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def boottime() -> float:
     """Seconds since a fixed instant; also counts while the machine sleeps."""
     return time.clock_gettime(_BOOT)
+
+
+class Repeated(NamedTuple):
+    """Instants that the followed clock may have shown twice, for it was set back."""
+
+    start: float
+    end: float
 
 
 class Clock:
@@ -40,6 +49,7 @@ class Clock:
         self._void_until = float("-inf")  # boot time: answers to earlier requests may be from before the clock was set
         self._set_at = float("-inf")  # when it was found set forward, in boot time
         self.steady_since = 0.0  # on the followed clock: when it was last found set forward
+        self.repeated: deque[Repeated] = deque(maxlen=10)  # the last times that it was found set back
         self.on_change: Callable[[], None] = lambda: None  # the offset has changed
 
     def now(self) -> float:
@@ -80,6 +90,8 @@ class Clock:
         if lowest > high or highest < low:  # the followed clock was set
             if lowest > high + SET:
                 self._set_at, self.steady_since = boottime(), theirs
+            if highest < low - SET / 2:
+                self.repeated.append(Repeated(self._measured_at + lowest, received + high))
             self._low, self._high = lowest, highest
             self._void_until = received
         else:

@@ -16,10 +16,12 @@ from mainspring.operations.alerting import kinds
 from mainspring.server.alerting import evaluator as evaluator_module
 from mainspring.server.alerting import teller
 from mainspring.server.alerting.evaluator import SUBJECTS, Evaluator, folded
+from mainspring.server.cluster.clock import measure
 from mainspring.store.alerts import mutes, rules
 from mainspring.store.alerts.kinds import tasks
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import calendars
+from mainspring.wire.clock import Clock
 
 NOWHERE = "http://127.0.0.1:9/"
 
@@ -330,6 +332,29 @@ async def test_events_are_found_after_the_clock_was_set_back(
         await evaluator.step()
     await end_tasks(conn, "report", 2)
     for _ in range(8):
+        await time.go(10)
+        await evaluator.step()
+    assert await told(conn) == [("job:report", "firing", 2)]
+
+
+@pytest.mark.parametrize("back", [4, 30])
+@pytest.mark.parametrize("is_elected", [False, True])
+async def test_what_is_recorded_while_the_clock_repeats_itself_is_found(
+    conn: Connection, database: Database, time: Time, back: int, is_elected: bool
+) -> None:
+    await only_rule(conn, "failed", kind="failed")
+    await add_channel(conn, NOWHERE)
+    clock = Clock()
+    before = Evaluator(database, clock)
+    for _ in range(8):
+        await before.step()
+        await time.go(10)
+    await before.step()
+    await time.go(-back)
+    await measure(conn, clock)  # as each server does all the time
+    await end_tasks(conn, "report", 2)
+    evaluator = Evaluator(database, clock) if is_elected else before
+    for _ in range(12):
         await time.go(10)
         await evaluator.step()
     assert await told(conn) == [("job:report", "firing", 2)]

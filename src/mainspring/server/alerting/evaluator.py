@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -30,6 +30,8 @@ from mainspring.server.alerting import teller
 from mainspring.store.alerts import alerts, rules
 from mainspring.store.alerts.rules import ActiveRule, Clock
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.wire import clock as wire_clock
+from mainspring.wire.clock import Repeated, boottime
 
 log = logging.getLogger("mainspring")
 
@@ -42,6 +44,7 @@ BACK = timedelta(days=7)  # events that happened earlier are not looked for
 SUBJECTS = 500  # of one rule in one look; the others are taken together
 FIRST_LOOK = timedelta(hours=1)  # what a new condition takes for its last look
 NOTE_EVERY = timedelta(minutes=1)  # how far was looked is noted so often where nothing was found
+BY_RECORD = {"failed", "expired"}  # events that are found by when they were written down
 
 # A statement that takes too long fails its rule only.
 _TOO_LONG = (TimeoutError, asyncpg.QueryCanceledError)
@@ -60,10 +63,13 @@ class Looked(NamedTuple):
 
 
 class Evaluator:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: wire_clock.Clock | None = None) -> None:
         self._database = database
+        self._clock = wire_clock.Clock() if clock is None else clock  # follows the database's
         self._lengths: dict[str, timedelta] = {}  # of looks at events, by rule
-        self._seen: dict[str, tuple[int, datetime]] = {}  # by rule: its version, and up to where nothing has happened
+        self._seen: dict[str, tuple[int, datetime]] = {}  # by rule: its version, and up to where was looked
+        self._again: dict[str, list[Repeated]] = {}  # by rule: what this pass looks at once more
+        self._done: dict[str, set[Repeated]] = {}  # by rule: what was looked at once more
         self.wake = asyncio.Event()
         self.on_told: Signal[[]] = Signal()
 
@@ -72,7 +78,9 @@ class Evaluator:
         told = False
         async with self._database.acquire() as conn:
             active = await rules.enabled(conn)
+            sent = boottime()
             clock = await rules.clock(conn)
+            self._clock.measured(sent, boottime(), clock.now.timestamp())
             looked = await self._look_at_all(conn, active, clock)
             for one in looked:
                 if one.is_noteworthy:
@@ -143,10 +151,30 @@ class Evaluator:
         return Looked(rule, folded(list(found.values())), at)
 
     def _begin(self, rule: ActiveRule, end: datetime) -> datetime:
-        """Where the last look ended; a new rule begins now. What lies ahead is from before the clock was set back."""
+        """Where the last look ended; a new rule begins now. What lies ahead is from before the clock was set back.
+
+        If it ended within what the clock has shown twice since, rows of the second time may lie before it: all of that
+        is looked at once more, and what was found the first time may be told again.
+        """
+        self._again.pop(rule.name, None)
         version, seen = self._seen.get(rule.name, (0, None))
-        known = (rule.looked_to, seen if version == rule.version else None)
-        return max((at for at in known if at is not None and at <= end), default=end)
+        known = [at for at in (rule.looked_to, seen if version == rule.version else None) if at is not None]
+        if known and rule.kind in BY_RECORD:
+            last, done = max(known).timestamp(), self._done.get(rule.name, set())
+            again = [one for one in self._clock.repeated if one.start < last <= one.end and one not in done]
+            if again:
+                self._again[rule.name] = again
+                return min(datetime.fromtimestamp(min(again).start, UTC), end)
+        return max((at for at in known if at <= end), default=end)
+
+    def _noted(self, one: Looked) -> None:
+        """How far was looked at a rule is remembered, or written down."""
+        if one.until is not None:
+            self._seen[one.rule.name] = one.rule.version, one.until
+        if again := self._again.pop(one.rule.name, None):
+            done = self._done.setdefault(one.rule.name, set())
+            done &= {*self._clock.repeated}
+            done |= {*again}
 
     # ── note ────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,20 +190,23 @@ class Evaluator:
             if is_event:
                 await alerts.close(conn, rule, at)
             await rules.evaluated(conn, [(rule, one.until)], at)
+        self._noted(one)
         return told
 
     async def _note(self, conn: Connection, idle: Sequence[Looked], at: datetime) -> None:
-        """Remember how far was looked; write it down once a minute, in one statement."""
-        for one in idle:
-            if one.until is not None:
-                self._seen[one.rule.name] = one.rule.version, one.until
+        """Remember how far was looked; write it down once a minute, and where a look went back, in one statement."""
         due = [
             (one.rule, one.until)
             for one in idle
-            if one.rule.evaluated_at is None or abs(at - one.rule.evaluated_at) >= NOTE_EVERY or one.rule.problem
+            if one.rule.evaluated_at is None
+            or abs(at - one.rule.evaluated_at) >= NOTE_EVERY
+            or one.rule.problem
+            or one.rule.name in self._again
         ]
         if due:
             await rules.evaluated(conn, due, at)
+        for one in idle:
+            self._noted(one)
 
 
 def joined(one: Finding | None, other: Finding) -> Finding:

@@ -36,9 +36,6 @@ const options = {
   inject: ["src/core/jsx.ts"],
   tsconfigRaw: "{}",
   minify: true,
-  // Booleans of ours are isSo and hasThat, the API's is_so: short names for them, but for those of the platform and what tests read.
-  mangleProps: /^(is|has)[A-Z]/,
-  reserveProps: /^(is(Array|NaN|Finite|(Safe)?Integer|ContentEditable|Composing|Primary|Trusted|Connected|Intersecting|SecureContext|EqualNode|SameNode|PointIn\w+|Whole)|has(Attribute(s|NS)?|ChildNodes|Focus|Own(Property)?|PointerCapture|Instance|Indices))$/,
   legalComments: "none",
   logLevel: "warning",
 };

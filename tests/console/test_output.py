@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,6 +117,7 @@ def test_long_output_is_a_window_and_a_scrolled_reader_is_not_moved(own: Up, ope
     page.get_by_text("Earlier output is not loaded").wait_for()
     log = page.locator(".log")
     log.evaluate("log => { log.scrollTop = 0 }")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # it is drawn
     seen = page.locator(".log-line").first.inner_text()
     place = page.locator(".log-line", has_text=seen).bounding_box()["y"]
     size = page.locator(".output .aside .number")
@@ -128,8 +129,8 @@ def test_long_output_is_a_window_and_a_scrolled_reader_is_not_moved(own: Up, ope
     load_earlier()
     y = page.locator(".log-line", has_text=seen).bounding_box()["y"]
     assert abs(y - place) < 2, "it moved under the reader"
-    while not page.get_by_role("button", name="Load later").is_visible():
-        load_earlier()  # until the newest falls out of the window
+    later = page.get_by_role("button", name="Load later")
+    repeat(page, load_earlier, until=later.is_visible)  # the newest falls out of the window
     assert float(size.inner_text().split()[0]) <= 5.1
     page.get_by_role("button", name="to the end").click()
     page.locator(".log-line", has_text="line 00197999").wait_for()
@@ -148,11 +149,23 @@ def test_a_long_history_is_scrolled(own: Up, open_own: Open) -> None:
     page = open_own("tasks?filter=job:t-many")
     page.get_by_text("10,000+ match").wait_for()
     first = int(str(page.locator("tr[data-id]").first.get_attribute("data-id")))
-    for count in (200, 300, 400):
-        page.keyboard.press("End")
-        page.locator(f'table[aria-rowcount="{count}"]').wait_for()
-    row(page, first - 290).wait_for(state="attached")
+    repeat(page, lambda: page.keyboard.press("End"), until=lambda: loaded(page) >= 400)
+    far = "(far) => [...document.querySelectorAll('tr[data-id]')].some((row) => Number(row.dataset.id) < far)"
+    page.wait_for_function(far, arg=first - 290)
     assert page.locator("tr[data-id]").count() < 130, "what is not seen is not drawn"
-    while not row(page, first).is_visible():  # the last End may still scroll
-        page.keyboard.press("Home")
+    # the last End may still scroll
+    repeat(page, lambda: page.keyboard.press("Home"), until=row(page, first).is_visible)
+
+
+def loaded(page: Any) -> int:
+    return int(page.locator("table").get_attribute("aria-rowcount"))
+
+
+def repeat(page: Any, act: Callable[[], None], *, until: Callable[[], bool]) -> None:
+    """One act may bring more than one page."""
+    for _ in range(200):
+        if until():
+            return
+        act()
         page.wait_for_timeout(100)
+    raise AssertionError("it did not come to that")

@@ -26,7 +26,7 @@ STORE = (
     "schedules/test_overlap",
     "schedules/test_revoke",
     "tasks/test_claims",
-    "tasks/test_enqueue",
+    "submission/test_enqueue",
     "tasks/test_partitions",
     "tasks/test_transitions",
 )

@@ -92,7 +92,7 @@ def test_one_that_is_made_stopped_waits_for_its_start(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("show", "nothing"), 3, "no schedule named 'nothing'"),
+        (("show", "nothing"), 3, "no daemon named 'nothing'"),
         (("restart", "tick"), 4, "is no daemon but every"),
         (("scale", "tick", "2"), 4, "is no daemon but every"),
         (("stop", "tick"), 4, "is no daemon but every"),

@@ -170,3 +170,12 @@ def test_by_day_on_a_phone_and_in_the_dark(herd: list[str], open_page: Open, che
     hour(page, 2, 0).get_by_role("button", name=re.compile("herd of 2")).click()
     page.locator(".cell-panel").get_by_role("link", name="w-night-00").wait_for()
     check_axe(page)
+
+
+def test_what_a_person_has_skipped_is_named(up: Up, open_page: Open) -> None:
+    up.call("PUT /schedules/{name}", {"job": "hello", "every": "1h", "enabled": True}, name="w-skipped")
+    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+    up.call("POST /schedules/{name}/skip", {"until": until, "note": "release night"}, name="w-skipped")
+    page = open_page("calendar")
+    page.get_by_role("note").filter(has_text="w-skipped, skipped until").filter(has_text="release night").wait_for()
+    up.call("DELETE /schedules/{name}", name="w-skipped")

@@ -12,7 +12,7 @@ import { wall, zoneFor } from "../core/time";
 import { Choice, Switch } from "../parts/controls";
 import { Icon } from "../parts/icons";
 import { Empty, Loading, Page, Problem } from "../parts/page";
-import { many } from "../parts/show";
+import { Instant, many } from "../parts/show";
 import { dayWords, Legend, slotWords, Week } from "../pictures/week";
 import { fill, layOut, mondayOf, plusDays, QUARTER, weekOf } from "../pictures/week_scene";
 import type { Filled, Scene, Slot } from "../pictures/week_scene";
@@ -128,6 +128,12 @@ export default function Calendar() {
     >
       {zone.value === "schedule" && <p class="line" role="note">Days and hours are those of {zoneName}: here many schedules meet, so there is no zone of “the schedule”.</p>}
       {data?.forecast && !data.forecast.complete && <p class="line warn" role="note">Not all could be counted in time: there are more starts.</p>}
+      {data?.forecast?.skips.map(({ schedule, until, by, note }) => (
+        <p class="line" role="note">
+          Not counted: {schedule}, skipped until <Instant at={until} date="always" /> by {by}
+          {note && `: ${note}`}.
+        </p>
+      ))}
       {data?.forecast && data.forecast.unknown.length > 0 && <p class="line warn" role="note">Not counted, because their plan times cannot be computed here: {data.forecast.unknown.join(", ")}.</p>}
       {loaded.refusal && <Problem refusal={loaded.refusal} retry={loaded.refresh} />}
       {!scene ? (

@@ -17,6 +17,7 @@ from mainspring.model.tasks.states import PENDING
 from mainspring.operations import access
 from mainspring.operations.definitions import schedules
 from mainspring.operations.planning import backfill, forecast, plan_times, skips, timeline
+from mainspring.operations.planning.forecast import Forecast
 from mainspring.operations.planning.skips import SkipChange
 from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
@@ -390,16 +391,23 @@ async def test_it_is_shown_once_it_was_decided(conn: Connection, report: int) ->
     assert checked.items[0].missing == []
 
 
-async def test_a_forecast_leaves_it_out(conn: Connection, report: int) -> None:
-    async def starts() -> int:
+async def test_a_forecast_leaves_it_out_and_says_so(conn: Connection, report: int) -> None:
+    async def foreseen(start: int = 0) -> Forecast:
         cell = timedelta(seconds=30)
-        return (await forecast.forecast(conn, ALICE, start=at(0), end=at(60), cell=cell)).starts
+        return await forecast.forecast(conn, ALICE, start=at(start), end=at(start + 60), cell=cell)
 
-    before = await starts()
-    await skips.skip(conn, ALICE, "report", next=2)
-    assert await starts() == before - 2
+    before = await foreseen()
+    assert before.skips == []
+    await skips.skip(conn, ALICE, "report", next=2, note="release")
+    found = await foreseen()
+    assert found.starts == before.starts - 2
+    assert [(skip.schedule, skip.start, skip.until, skip.by, skip.note) for skip in found.skips] == [
+        ("report", at(time), at(time), ALICE.name, "release") for time in (20, 30)
+    ]
+    assert (await foreseen(60)).skips == [], "they are not of that time"
     await skips.unskip(conn, ALICE, "report", next=1)
-    assert await starts() == before - 1
+    found = await foreseen()
+    assert (found.starts, len(found.skips)) == (before.starts - 1, 1)
 
 
 async def test_runs_that_are_left_are_not_used_up_by_skips(conn: Connection) -> None:

@@ -72,6 +72,9 @@ def _tell(found: Forecast) -> None:
         table(["AT ONCE", "STARTS", "SCHEDULES"], rows, room=Room(fold=("SCHEDULES",)))
         note("many start in the same second; --jitter spreads them")
     note(f"{counted(found.starts, 'start')}; PEAK is the most in one second")
+    for skip in found.skips:
+        why = f": {skip.note}" if skip.note else ""
+        note(f"not counted, because skipped by {skip.by}{why}: {skip.schedule} until {skip.until.isoformat(sep=' ')}")
     if found.unknown:
         note(f"not counted, because they cannot be planned here: {', '.join(found.unknown)}")
     if not found.complete:

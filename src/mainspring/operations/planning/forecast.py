@@ -28,6 +28,7 @@ DAY = timedelta(days=1)
 LONGEST = timedelta(days=8)
 MOST_CELLS = 2_000
 MOST_SERIES = 50
+MOST_SKIPS = 50
 MOST_KEPT = 8
 BUDGET = 4.0  # seconds of computing, in slices; 100,000 schedules take a third of it
 OTHERS = "(others)"
@@ -55,6 +56,16 @@ class ForecastHerd(msgspec.Struct, frozen=True):
     schedules: list[str]  # some of those without jitter, which is the remedy
 
 
+class ForecastSkip(msgspec.Struct, frozen=True):
+    """Plan times that a person has skipped; they are not counted."""
+
+    schedule: str
+    start: datetime
+    until: datetime  # it is skipped as well
+    by: str  # the actor
+    note: str
+
+
 class Forecast(msgspec.Struct, frozen=True):
     start: datetime
     end: datetime
@@ -64,6 +75,7 @@ class Forecast(msgspec.Struct, frozen=True):
     cells: list[ForecastCell]
     series: list[ForecastSeries]  # the largest first; none by `none`
     herds: list[ForecastHerd]
+    skips: list[ForecastSkip]  # by hand, the first 50 in this time
     unknown: list[str]  # some schedules whose plan times cannot be computed here
     complete: bool  # False: there was no time to count all schedules
 
@@ -97,7 +109,8 @@ async def forecast(
     read = await sources.sources(conn, actor, state, by, slices)
     unknown = list(read.unknown)
     complete = await count(counts, read.sources, slices, unknown)
-    found = await _result(counts, by, slices, unknown, complete=complete)
+    skips = await _skips(counts, read.sources, slices)
+    found = await _result(counts, by, slices, skips, unknown, complete=complete)
     _kept[key] = found
     if len(_kept) > MOST_KEPT:
         _kept.popitem(last=False)
@@ -139,7 +152,21 @@ async def count(counts: Counts, given: Sequence[Source], slices: Slices, unknown
     return True
 
 
-async def _result(counts: Counts, by: By, slices: Slices, unknown: list[str], *, complete: bool) -> Forecast:
+async def _skips(counts: Counts, given: Sequence[Source], slices: Slices) -> list[ForecastSkip]:
+    found = []
+    for source in given:
+        await slices.rest()
+        found += [
+            ForecastSkip(source.schedule.name, skip.start, skip.stop, skip.by, skip.note)
+            for skip in source.skips
+            if skip.start < counts.end and skip.stop >= counts.start
+        ]
+    return sorted(found, key=lambda skip: (skip.start, skip.schedule))[:MOST_SKIPS]
+
+
+async def _result(
+    counts: Counts, by: By, slices: Slices, skips: list[ForecastSkip], unknown: list[str], *, complete: bool
+) -> Forecast:
     found = []
     for number in range(counts.cells):
         peak, peak_at = counts.peak(number)
@@ -160,6 +187,7 @@ async def _result(counts: Counts, by: By, slices: Slices, unknown: list[str], *,
         cells=found,
         series=[] if by == "none" else _largest(counts.by_series),
         herds=herds,
+        skips=skips,
         unknown=unknown[:10],
         complete=complete,
     )

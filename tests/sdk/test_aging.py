@@ -59,11 +59,12 @@ async def test_a_low_task_starts_beside_steady_critical_work_beyond_capacity(app
 
 async def test_without_aging_a_low_task_waits_for_all_that_is_more_important(app: App) -> None:
     started: list[str] = []
+    all_wait = asyncio.Event()  # all that are more important are submitted
 
     @app.job(priority="critical")
     async def critical() -> None:
         started.append("critical")
-        await asyncio.sleep(0.01)
+        await all_wait.wait()
 
     @app.job(priority="low")
     async def low() -> None:
@@ -72,9 +73,10 @@ async def test_without_aging_a_low_task_waits_for_all_that_is_more_important(app
     async with app.running(slots=1):
         await set_aging(app, "off")
         await critical.enqueue_many([()] * 100)
-        await until(lambda: len(started) > 5)
+        await until(lambda: len(started) > 0)
         task = await low.enqueue()
         await critical.enqueue_many([()] * 100)
+        all_wait.set()
         await task.result(timeout=30)
         assert app.engine is not None
         assert app.engine.server.dispatcher.tally.aged == 0

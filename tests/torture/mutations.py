@@ -422,8 +422,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "server/alerting/evaluator.py",
-                "        known = (rule.looked_to, seen if version == rule.version else None)\n",
-                "        known = (seen if version == rule.version else None,)\n",
+                "for at in (rule.looked_to, seen if version == rule.version else None) if",
+                "for at in (seen if version == rule.version else None,) if",
             ),
         ),
         LEADERS_DIE,

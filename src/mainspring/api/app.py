@@ -58,10 +58,6 @@ LONGEST = 10.0  # seconds that an operation may take, its connection and its com
 LONGEST_WAIT = 60.0  # seconds of `wait`
 PART = 256 * 1024  # bytes of an answer that are written at once
 REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
-CORS_HEADERS = (
-    "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID",
-    "Mainspring-Request-Id",
-)  # fmt: skip
 
 
 class Api:
@@ -301,22 +297,16 @@ class Api:
         if error.code == "method_not_allowed" and isinstance(allowed, list):
             headers.append(("Allow", ", ".join(allowed)))
         if call.method == "OPTIONS" and error.code == "method_not_allowed":
-            return Answer(204, b"", [*headers[1:], *self._preflight(call)])
+            return Answer(204, b"", [*headers[1:], *self.origins.preflight(call.headers)])
         if call.row is NO_ROW and error.code == "not_found" and site.is_for_a_browser(call):
             return site.no_such_page(call)
         return Answer(status_of(error), encoded(error, call.request_id), headers)
 
-    def _preflight(self, call: Call) -> list[tuple[str, str]]:
-        if call.headers.get("origin") not in self.origins.cors:
-            return []
-        return [
-            ("Access-Control-Allow-Methods", call.headers.get("access-control-request-method", "GET")),
-            ("Access-Control-Allow-Headers", ", ".join(CORS_HEADERS)),
-            ("Access-Control-Max-Age", "600"),
-        ]
-
     async def _send(self, call: Call, given: Answer) -> None:
-        headers, own = raw_headers([*call.common_headers(), *self.cors_headers(call)]), raw_headers(given.headers)
+        headers, own = (
+            raw_headers([*call.common_headers(), *self.origins.cors_headers(call.headers)]),
+            raw_headers(given.headers),
+        )
         names = {name for name, _ in own}
         if given.body and b"content-type" not in names:
             own.append((b"content-type", call.row.media_type.encode()))
@@ -332,17 +322,6 @@ class Api:
             await asyncio.sleep(0)
             start += PART
         await call.send({"type": "http.response.body", "body": body[start:]})
-
-    def cors_headers(self, call: Call) -> list[tuple[str, str]]:
-        claimed = call.headers.get("origin")
-        if claimed is None or claimed not in self.origins.cors:
-            return []
-        exposed = "Mainspring-Request-Id, ETag, Location, Retry-After, Idempotency-Replayed"
-        return [
-            ("Access-Control-Allow-Origin", claimed),
-            ("Access-Control-Expose-Headers", exposed),
-            ("Vary", "Origin"),
-        ]
 
 
 class _Absolute:

@@ -6,7 +6,7 @@ Next: sdk/job.py
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -16,9 +16,10 @@ from mainspring.agent.executors.python import Handler
 from mainspring.errors import ValidationError, shown
 from mainspring.model.tasks.define_job import define, handler
 from mainspring.model.tasks.jobs import Definition, Run
+from mainspring.model.tasks.payload import decode, encode
 from mainspring.model.words.names import check_name
 from mainspring.sdk.chunk_signature import ChunkSignature
-from mainspring.sdk.job import ChunkJob, Job, bind_command, check_command
+from mainspring.sdk.job import ChunkJob, Job
 from mainspring.sdk.schedules import JobOptions, Planned
 from mainspring.sdk.signature import Signature, encode_result
 
@@ -104,8 +105,8 @@ def add_handler(app: App, function: Callable[..., Any], name: str | None, option
 def add_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
     """A job that runs a program or calls a URL. Its arguments go by name."""
     name = app.full_name(name)
-    policies, planned = app.schedules.take(name, options, check_command)
-    job: Job[..., Any] = Job(app, name, bind_command, None, msgspec.json.decode, check_command)
+    policies, planned = app.schedules.take(name, options, _check_command)
+    job: Job[..., Any] = Job(app, name, _bind_command, None, msgspec.json.decode, _check_command)
     _add(app, job, define(run, policies), planned)
     return job
 
@@ -143,3 +144,16 @@ def check_version(version: object) -> int:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
         raise ValidationError(f"version: {shown(version)}; give a number from 0 to 2147483647", field="version")
     return version
+
+
+def _bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """A command finds its arguments as JSON in MAINSPRING_ARGS, an HTTP call sends them: by name."""
+    if args:
+        raise ValidationError("args: commands and HTTP calls take named arguments only", field="args")
+    return encode(dict(kwargs), "args") if kwargs else "{}"
+
+
+def _check_command(args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
+    """The arguments of a schedule of a command or an HTTP call: any, by name."""
+    plain: dict[str, Any] = decode(_bind_command((), args), "args")
+    return plain

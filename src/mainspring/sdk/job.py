@@ -22,13 +22,12 @@ from mainspring.model.flows.options import (
     check_on_parent_failure,
     check_tags,
     check_task_retries,
-    check_task_timeout,
 )
 from mainspring.model.limits.limits import check_concurrency_key
 from mainspring.model.schedules.define_schedule import When
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.jobs import Priority
-from mainspring.model.tasks.payload import decode, encode
+from mainspring.model.tasks.payload import decode
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
@@ -335,7 +334,7 @@ class Job(Submitter[P, R]):
         using = Using(
             priority=None if priority is None else str(priority_level(priority)),
             run_at=run_at,
-            delay=None if delay is None else timedelta(seconds=seconds(delay, field="delay")),
+            delay=_lasting(delay, "delay", at_least=0.0),
             key=None if key is None else check_name(key, field="key"),
             key_ttl=timedelta(seconds=seconds(key_ttl, field="key_ttl", at_least=0.001)),
             after=None if after is None else _task_ids(after),
@@ -343,25 +342,16 @@ class Job(Submitter[P, R]):
             on_parent_failure=None if on_parent_failure is None else check_on_parent_failure(on_parent_failure),
             if_exists=if_exists,
             batch=None if batch is None else batch_id(batch),
-            expires=None if expires is None else timedelta(seconds=seconds(expires, field="expires", at_least=0.001)),
+            expires=_lasting(expires, "expires"),
             tags=None if tags is None else check_tags(tags),
-            timeout=None if timeout is None else timedelta(seconds=check_task_timeout(timeout)),
+            timeout=_lasting(timeout, "timeout"),
             retries=None if retries is None else check_task_retries(retries),
-            stalls_after=None
-            if stalls_after is None
-            else timedelta(seconds=check_task_timeout(stalls_after, "stalls_after")),
+            stalls_after=_lasting(stalls_after, "stalls_after"),
         )
         checked = None if conn is None else check_connection(conn)
-        patience = 0.0
+        patience = 0.0 if if_full == "raise" else _patience(if_full, using.timeout, conn)
         if if_full == "wait":
-            if conn is not None:
-                raise ValidationError(
-                    "if_full: a transaction must not wait for room; leave conn or if_full out", field="if_full"
-                )
-            patience = inf if using.timeout is None else using.timeout.total_seconds()
             using = using._replace(timeout=None)
-        elif if_full != "raise":
-            raise ValidationError(f"if_full: {shown(if_full)}; use raise or wait", field="if_full")
         return Submitter(
             self._app, self.name, self._bind, self._decode, using, checked, patience, require_agents=require_agents
         )
@@ -379,6 +369,21 @@ class ChunkJob(Job[[A], R]):
         return super().function  # type: ignore[return-value]
 
 
+def _patience(if_full: str, timeout: timedelta | None, conn: Any) -> float:
+    """Seconds to wait for room."""
+    if if_full != "wait":
+        raise ValidationError(f"if_full: {shown(if_full)}; use raise or wait", field="if_full")
+    if conn is not None:
+        raise ValidationError(
+            "if_full: a transaction must not wait for room; leave conn or if_full out", field="if_full"
+        )
+    return inf if timeout is None else timeout.total_seconds()
+
+
+def _lasting(given: Duration | None, field: str, *, at_least: float = 0.001) -> timedelta | None:
+    return None if given is None else timedelta(seconds=seconds(given, field=field, at_least=at_least))
+
+
 def _task_ids(after: Any) -> list[int]:
     given = after if isinstance(after, (list, tuple)) else [after]
     try:
@@ -387,16 +392,3 @@ def _task_ids(after: Any) -> list[int]:
         raise ValidationError(
             f"after: {shown(after)} is not a task, nor a list of tasks or their numbers", field="after"
         ) from None
-
-
-def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """A command finds its arguments as JSON in MAINSPRING_ARGS, an HTTP call sends them: by name."""
-    if args:
-        raise ValidationError("args: commands and HTTP calls take named arguments only", field="args")
-    return encode(dict(kwargs), "args") if kwargs else "{}"
-
-
-def check_command(args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
-    """The arguments of a schedule of a command or an HTTP call: any, by name."""
-    plain: dict[str, Any] = decode(bind_command((), args), "args")
-    return plain

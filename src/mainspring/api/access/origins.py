@@ -21,6 +21,13 @@ _HOST = re.compile(r"[\w.-]+(:\d{1,5})?|\[[\da-fA-F:.]+\](:\d{1,5})?")
 COOKIE = "mainspring"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
+# Headers that a page of another site may send, and may read.
+ALLOWED = (
+    "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID",
+    "Mainspring-Request-Id",
+)  # fmt: skip
+EXPOSED = ("Mainspring-Request-Id", "ETag", "Location", "Retry-After", "Idempotency-Replayed")
+
 
 class Origin(NamedTuple):
     address: str  # of the client
@@ -138,6 +145,27 @@ class Origins:
                 "the header Authorization instead",
                 field="origin",
             )
+
+    def cors_headers(self, headers: dict[str, str]) -> list[tuple[str, str]]:
+        """What lets a page of a site that `cors` names read the answer."""
+        claimed = headers.get("origin")
+        if claimed is None or claimed not in self.cors:
+            return []
+        return [
+            ("Access-Control-Allow-Origin", claimed),
+            ("Access-Control-Expose-Headers", ", ".join(EXPOSED)),
+            ("Vary", "Origin"),
+        ]
+
+    def preflight(self, headers: dict[str, str]) -> list[tuple[str, str]]:
+        """What such a page may send."""
+        if headers.get("origin") not in self.cors:
+            return []
+        return [
+            ("Access-Control-Allow-Methods", headers.get("access-control-request-method", "GET")),
+            ("Access-Control-Allow-Headers", ", ".join(ALLOWED)),
+            ("Access-Control-Max-Age", "600"),
+        ]
 
 
 def _place(url: str) -> str:

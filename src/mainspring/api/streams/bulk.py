@@ -104,7 +104,7 @@ class _Upload:
         async with asyncio.timeout(STUCK):
             if not self._answering:
                 self._answering = True
-                headers = [*call.common_headers(), *call.api.cors_headers(call)]
+                headers = [*call.common_headers(), *call.api.origins.cors_headers(call.headers)]
                 headers += [("Content-Type", NDJSON), ("X-Accel-Buffering", "no")]
                 await call.send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
             line = msgspec.json.encode(answer) + b"\n"

@@ -98,7 +98,7 @@ class _Stream:
         self._is_raw = media_type != MEDIA_TYPE
         self._headers = [
             *call.common_headers(),
-            *call.api.cors_headers(call),
+            *call.api.origins.cors_headers(call.headers),
             ("Content-Type", media_type),
             ("X-Accel-Buffering", "no"),
             *headers,

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.flows.batches import CallbackOf
-from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.names import check_name
 
 OnParentFailure = Literal["skip", "run", "fail"]
@@ -62,10 +61,6 @@ def check_tags(given: Any) -> tuple[str, ...]:
         if len(check_name(tag, field="tags")) > MAX_TAG:
             raise ValidationError(f"tags: {shown(tag)} is too long; at most {MAX_TAG} characters", field="tags")
     return tuple(dict.fromkeys(given))
-
-
-def check_task_timeout(given: Duration, field: str = "timeout") -> float:
-    return seconds(given, field=field, at_least=0.001)
 
 
 def check_task_retries(given: Any) -> int:

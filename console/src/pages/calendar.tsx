@@ -128,9 +128,9 @@ export default function Calendar() {
     >
       {zone.value === "schedule" && <p class="line" role="note">Days and hours are those of {zoneName}: here many schedules meet, so there is no zone of “the schedule”.</p>}
       {data?.forecast && !data.forecast.complete && <p class="line warn" role="note">Not all could be counted in time: there are more starts.</p>}
-      {data?.forecast?.skips.map(({ schedule, until, by, note }) => (
+      {data?.forecast?.skips.map(({ schedule, start, until, by, note }) => (
         <p class="line" role="note">
-          Not counted: {schedule}, skipped until <Instant at={until} date="always" /> by {by}
+          Not counted: {schedule}, skipped {start === until ? "at" : "until"} <Instant at={until} date="always" /> by {by}
           {note && `: ${note}`}.
         </p>
       ))}

@@ -74,7 +74,8 @@ def _tell(found: Forecast) -> None:
     note(f"{counted(found.starts, 'start')}; PEAK is the most in one second")
     for skip in found.skips:
         why = f": {skip.note}" if skip.note else ""
-        note(f"not counted, because skipped by {skip.by}{why}: {skip.schedule} until {skip.until.isoformat(sep=' ')}")
+        when = f"{'at' if skip.start == skip.until else 'until'} {skip.until.isoformat(sep=' ')}"
+        note(f"not counted, because skipped by {skip.by}{why}: {skip.schedule} {when}")
     if found.unknown:
         note(f"not counted, because they cannot be planned here: {', '.join(found.unknown)}")
     if not found.complete:

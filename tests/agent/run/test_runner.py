@@ -438,6 +438,34 @@ async def test_an_attempt_that_ends_in_time_leaves_no_timer(bench: Bench) -> Non
     assert len(bench.timers) == 0
 
 
+async def test_attempts_that_wait_for_nothing_are_run_by_one_worker(bench: Bench) -> None:
+    workers = set[object]()
+
+    async def act(attempt: Attempt) -> None:
+        workers.add(asyncio.current_task())
+
+    for task in range(1, 51):
+        bench.executor.will(task, act)
+        bench.arm(task)
+    await bench.until(bench.runner.empty.is_set)
+    assert len(workers) == 1
+    assert bench.executor.began == list(range(1, 51))
+
+
+async def test_attempts_that_suspend_take_all_slots_whatever_others_do() -> None:
+    bench = Bench(slots=40)
+    for task in range(1, 101):
+        bench.arm(task)
+    await bench.settle()
+    assert bench.executor.now == bench.runner.running == 40
+    bench.executor.let_go(*range(1, 101))
+    await bench.until(bench.runner.empty.is_set)
+    assert bench.executor.most == 40
+    assert bench.runner.running == 0
+    bench.runner.close()
+    bench.timers.close()
+
+
 # ── cancel ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -461,10 +489,11 @@ async def test_cancelling_one_in_the_moment_of_its_start_ends_it_and_frees_its_s
 
 
 async def test_stopping_all_in_the_moment_of_a_start_leaves_nothing_behind(bench: Bench) -> None:
-    bench.arm(1)
+    held = bench.arm(1)
     bench.runner.stop_all("shutdown")
     await bench.settle()
-    assert bench.ended() == [(1, "failed", "shutdown")]
+    assert bench.refused() == {"stopping": [held]}
+    assert bench.executor.began == []
     assert bench.runner.empty.is_set()
 
 
@@ -580,6 +609,7 @@ async def test_a_recall_gives_back_only_what_has_not_started(bench: Bench) -> No
 async def test_of_those_that_wait_for_a_slot_the_most_important_starts_first(bench: Bench) -> None:
     for task in (1, 2, 3):
         bench.arm(task)
+    await bench.settle()
     for task, priority in ((4, 2), (5, 5), (6, 9), (7, 5), (8, 9)):
         bench.arm(task, priority=priority)
     await bench.settle()
@@ -632,7 +662,7 @@ async def test_a_job_that_is_not_retried_after_a_crash_begins_only_when_its_star
 async def test_an_attempt_that_is_stopped_before_it_began_runs_again_at_no_cost(bench: Bench, reason: Any) -> None:
     bench.arm(1, careful=True, delivery="at_most_once")
     bench.arm(2, delivery="at_most_once")
-    await bench.until(lambda: bench.confirms)
+    await bench.until(lambda: bench.executor.began)
     bench.runner.stop_all(reason)
     await bench.until(bench.runner.empty.is_set)
     assert bench.executor.began == [2]

@@ -63,7 +63,7 @@ class Chunks:
     def add(self, attempt: Attempt) -> None:
         """Take an attempt that is due into a call."""
         if _goes_alone(attempt):
-            self._workers.start(ChunkCall(attempt))
+            self._workers.start(ChunkCall(attempt), boottime())
             return
         key = _key(attempt)
         call = self._open.get(key)
@@ -86,7 +86,7 @@ class Chunks:
         """It is full, or its first member has waited long enough."""
         call.timer = None
         call.armed = max(call.members, key=lambda attempt: attempt.armed.priority).armed
-        self._workers.start(call)
+        self._workers.start(call, boottime())
 
     def leave(self, attempt: Attempt) -> None:
         """Take out a member of a call that has not begun."""

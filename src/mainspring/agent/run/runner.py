@@ -75,7 +75,7 @@ class Runner:
 
     def arm(self, tasks: Iterable[Armed], jobs: Mapping[int, Job]) -> None:
         """Arm the attempts of a dispatch: each starts at its instant, or now if that is past."""
-        now = self._clock.now()
+        now, at = self._clock.now(), boottime()
         self.dispatches += 1
         for armed in tasks:
             attempt = self._accept(armed, jobs.get(armed.job), now)
@@ -87,7 +87,7 @@ class Runner:
             elif attempt.chunk:
                 self._chunks.add(attempt)
             else:
-                self._workers.start(attempt)
+                self._workers.start(attempt, at)
         if self._held:
             self.empty.clear()
 
@@ -145,7 +145,7 @@ class Runner:
         if attempt.chunk:
             self._chunks.add(attempt)
         else:
-            self._workers.start(attempt)
+            self._workers.start(attempt, boottime())
 
     # ── across connections ──────────────────────────────────────────────────────────────────────
 
@@ -355,9 +355,12 @@ class Runner:
                 self._refuse(attempt, "full")
 
     def stop_all(self, reason: StopReason) -> None:
+        """Stop the attempts that run; refuse those that are about to start."""
         for attempt in list(self._held.values()):
             if not attempt.is_waiting:
                 self._stop(attempt, reason)
+            elif attempt.timer is None:
+                self._refuse(attempt, "stopping")
 
     @property
     def running(self) -> int:

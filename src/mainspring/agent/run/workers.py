@@ -19,6 +19,7 @@ from mainspring.agent.attempt import Attempt, ChunkCall
 from mainspring.wire.clock import boottime
 
 BURST = 0.001  # seconds that a worker goes from one attempt to the next before it yields to the loop
+AT_ONCE = 64  # workers that are woken together, at most
 
 Work = Attempt | ChunkCall
 Run = Callable[[Attempt, float], Coroutine[Any, Any, None]]  # takes the boot time at which it begins
@@ -27,7 +28,12 @@ RunChunk = Callable[[ChunkCall, float], Coroutine[Any, Any, None]]
 
 class Workers:
     """`suspended` is called when an attempt waits for something for the first time; most short ones never do.
-    `lease_expired` takes the boot time. A call for a chunk is run by `run_chunk`, which also reports its starts."""
+    `lease_expired` takes the boot time. A call for a chunk is run by `run_chunk`, which also reports its starts.
+
+    Attempts wait in one line. A worker *serves* it: it runs one attempt after another until one suspends, and then the
+    next worker serves. To wake a worker for each attempt would cost more than a short handler does. While attempts keep
+    suspending, more workers are woken at a time.
+    """
 
     run_chunk: RunChunk
 
@@ -40,32 +46,42 @@ class Workers:
         self._lease_expired = lease_expired
         self._suspended = suspended
         self._tasks: list[asyncio.Task[None]] = []
-        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Work]]] = []
+        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[None]]] = []
+        self._serving: set[asyncio.Task[None]] = set()
+        self._at_once = 1  # workers that are woken together
         self.waiting: deque[Work] = deque()  # the most important first, then those that have waited longest
-        self.busy = 0
         self._closing = False
 
-    def start(self, attempt: Work) -> None:
-        """Run the attempt now, or when a worker is free."""
-        if self._idle:
-            attempt.handle, offer = self._idle.pop()
-            offer.set_result(attempt)
-        elif len(self._tasks) < self._limit:
-            attempt.handle = self._loop.create_task(self._work(attempt))
-            self._tasks.append(attempt.handle)
-        else:
-            self._wait(attempt)
-            return
-        self.busy += 1
-
-    def _wait(self, attempt: Work) -> None:
-        attempt.waiting_since = boottime()
+    def start(self, attempt: Work, at: float) -> None:
+        """Run the attempt, which is due at this boot time, as soon as a worker is free."""
+        attempt.waiting_since = at
         waiting, armed = self.waiting, attempt.armed
         last = waiting[-1].armed if waiting else armed
         if armed.priority <= last.priority and armed.rank is last.rank is None:  # as most: no search
             waiting.append(attempt)
         else:
             waiting.insert(bisect_right(waiting, _rank(attempt), key=_rank), attempt)
+        if not self._serving:
+            self._at_once = 1
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let free workers serve; without any, whichever ends its attempt does."""
+        for _ in range(min(self._at_once, len(self.waiting))):
+            if self._idle:
+                task, offer = self._idle.pop()
+                offer.set_result(None)
+            elif len(self._tasks) < self._limit:
+                task = self._loop.create_task(self._work())
+                self._tasks.append(task)
+            else:
+                return
+            self._serving.add(task)
+
+    @property
+    def busy(self) -> int:
+        """How many workers wait inside an attempt."""
+        return len(self._tasks) - len(self._idle) - len(self._serving)
 
     def take_overdue(self, before: float) -> list[Work]:
         """Take out those that have waited since before this time (boot time)."""
@@ -74,46 +90,64 @@ class Workers:
             self.waiting = deque(attempt for attempt in self.waiting if attempt.waiting_since >= before)
         return overdue
 
-    async def _work(self, attempt: Work) -> None:
+    async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         try:
-            await self._run_attempts(task, attempt)
+            while True:
+                await self._serve(task)
+                self._serving.discard(task)
+                await self._next(task)
         except BaseException:  # no handler's error gets here; if one does, it must not cost a slot
             self._tasks.remove(task)
-            self.busy = len(self._tasks) - len(self._idle)
+            self._serving.discard(task)
+            if self.waiting and not self._closing:
+                self._wake()
             raise
 
-    async def _run_attempts(self, task: asyncio.Task[None], attempt: Work) -> None:
-        while True:
-            began = now = boottime()
-            while True:
-                self._is_void(attempt, now)  # sets `stopping`: it then ends before its first step
-                if type(attempt) is Attempt:
-                    context, coroutine = copy_context(), self._run(attempt, now)
-                else:
-                    assert type(attempt) is ChunkCall
-                    context, coroutine = copy_context(), self.run_chunk(attempt, now)
-                try:
-                    waits_for = context.run(coroutine.send, None)
-                except StopIteration:
-                    pass  # it waited for nothing, as most short handlers do
-                else:
-                    if type(attempt) is Attempt:
-                        self._suspended(attempt)
-                    await self._resumed(attempt, context, coroutine, waits_for)
-                if task.cancelling():
-                    await self._forget_cancels(task)
-                if not self.waiting:
-                    break
-                attempt = self.waiting.popleft()
-                attempt.handle = task
+    async def _serve(self, task: asyncio.Task[None]) -> None:
+        """Run attempts until none waits."""
+        began = now = boottime()
+        while self.waiting:
+            attempt = self.waiting.popleft()
+            attempt.handle = task
+            self._is_void(attempt, now)  # sets `stopping`: it then ends before its first step
+            if type(attempt) is Attempt:
+                context, coroutine = copy_context(), self._run(attempt, now)
+            else:
+                assert type(attempt) is ChunkCall
+                context, coroutine = copy_context(), self.run_chunk(attempt, now)
+            try:
+                waits_for = context.run(coroutine.send, None)
+            except StopIteration:
+                pass  # it waited for nothing, as most short handlers do
+            else:
+                await self._suspend(task, attempt, context, coroutine, waits_for)
+            if task.cancelling():
+                await self._forget_cancels(task)
+            if self.waiting:
                 now = boottime()
                 if now - began > BURST:
                     await asyncio.sleep(0)
                     began = now = boottime()
-            self.busy -= 1
-            attempt = await self._next(task)
+
+    async def _suspend(
+        self,
+        task: asyncio.Task[None],
+        attempt: Work,
+        context: Context,
+        coroutine: Coroutine[Any, Any, None],
+        waits_for: Any,
+    ) -> None:
+        """Wait with an attempt until it has ended. Others serve meanwhile."""
+        self._serving.discard(task)
+        if self.waiting and not self._serving:
+            self._at_once = min(2 * self._at_once, AT_ONCE)
+            self._wake()
+        if type(attempt) is Attempt:
+            self._suspended(attempt)
+        await self._resumed(attempt, context, coroutine, waits_for)
+        self._serving.add(task)
 
     def _is_void(self, attempt: Work, now: float) -> bool:
         """A process resumed after its lease expired (SIGSTOP, a VM) must not run one more step of a handler."""
@@ -141,10 +175,10 @@ class Workers:
             except StopIteration:
                 return
 
-    async def _next(self, task: asyncio.Task[None]) -> Work:
-        """Wait for an attempt. A cancellation in here was meant for an attempt that has ended."""
+    async def _next(self, task: asyncio.Task[None]) -> None:
+        """Wait to be woken. A cancellation in here was meant for an attempt that has ended."""
         while True:
-            offer: asyncio.Future[Work] = self._loop.create_future()
+            offer: asyncio.Future[None] = self._loop.create_future()
             self._idle.append((task, offer))
             try:
                 return await offer
@@ -156,7 +190,7 @@ class Workers:
                 while task.cancelling():
                     task.uncancel()
                 if offer.done() and not offer.cancelled():
-                    return offer.result()
+                    return None
 
     async def _forget_cancels(self, task: asyncio.Task[None]) -> None:
         """The cancelled attempt has ended: the next one must not be cancelled in its place."""

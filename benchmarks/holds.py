@@ -1,8 +1,10 @@
-"""Holds: the longest step of the event loop that requests to the HTTP API take, in processor time.
+"""Holds: for how long a request to the HTTP API keeps the event loop from others, in processor time.
 
-`mainspring up` serves the API on the loop that fires tasks: a step that takes long makes a fire late. Each request is
+`mainspring up` serves the API on the loop that fires tasks: a loop that is held makes a fire late. Each request is
 made in this process, beside 300 jobs, 600 schedules, 500 agents, 9,000 tasks, some with arguments of nearly 1 MB, and
-the figures of two days.
+the figures of two days. Two figures for each: the longest step of the loop, in processor time of its thread; and the
+longest time between two turns of a task that always wants one, in processor time of the process. The second also
+counts other threads, which hold the interpreter's lock.
 Processor time, so that a busy machine does not matter; the first request of each kind is left out, it loads and plans.
 """
 
@@ -12,15 +14,16 @@ import asyncio
 import json
 import time
 from asyncio import events
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.common import arguments, connection, fresh_database, report, say
 from benchmarks.figures import FIGURES
 from benchmarks.stored import store
 from mainspring.api.app import Api
 from mainspring.api.make import make_api
+from mainspring.cli.runtime import settle_memory
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
@@ -31,16 +34,22 @@ from mainspring.store.postgres.database import Connection, Database
 ACTOR = Actor("benchmark")
 LARGE = {"rows": [{"id": number, "name": f"row {number}", "values": [1, 2, 3]} for number in range(18_000)]}
 WANTED = 5.0  # milliseconds
+READ = 64 * 1024  # bytes of a body that come at once
+T = TypeVar("T")
 
 
 class Asked(NamedTuple):
     method: str
     path: str
     body: Any = None
+    lines: bytes = b""  # a body of NDJSON, in place of the other
+    name: str = ""
 
     def for_run(self, run: int) -> Asked:
         """With the job of this run, where there is one for each, and with the times of now."""
-        body = json.loads(json.dumps(self.body).replace("RUN", f"{run:03}"))
+        body = self.body
+        if self.path.startswith("/actions"):
+            body = json.loads(json.dumps(self.body).replace("RUN", f"{run:03}"))
         return self._replace(path=_times(self.path, minutes=15 + run), body=body)  # a forecast is kept: another cell
 
 
@@ -51,7 +60,16 @@ def requests(large: int) -> list[Asked]:
         Asked("GET", "/tasks?limit=50&fields=all&job=job-001"),
         Asked("GET", "/tasks?limit=50&fields=all&job=job-large"),
         Asked("GET", f"/tasks/{large}"),
+        Asked("GET", "/tasks?limit=200&fields=all&job=job-medium"),
         Asked("POST", "/tasks", {"job": "job-001", "args": LARGE}),
+        Asked("POST", "/tasks", {"job": "job-001", "args": {"n": [1] * 300_000}}, name="numbers"),
+        Asked("POST", "/tasks", {"job": "job-001", "args": {"text": '\\"' * 200_000}}, name="one text"),
+        Asked("POST", "/tasks/bulk", lines=_line(LARGE, 0.8) * 3, name="lines of 0.8 MB"),
+        Asked("POST", "/tasks/bulk", lines=_line(LARGE, 0.0001) * 20_000, name="short lines"),
+        Asked("POST", "/tasks/flow", {"steps": [{"job": "job-001", "args": {"rows": LARGE["rows"][:17_000]}}]}),
+        Asked("POST", "/batches", {"name": "large", "on_success": {"job": "job-001", "args": LARGE}}),
+        Asked("PUT", "/calendars/days", {"days": _days(9_000)}, name="refused"),
+        Asked("PATCH", "/jobs/job-002", {"description": "y" * 900_000}, name="refused"),
         Asked("POST", "/actions/tasks", {"action": "cancel", "filter": {"job": ["job-RUN"]}, "limit": 1000}),
         Asked("POST", "/actions/tasks", {"action": "retry", "filter": {"job": ["job-RUN"]}, "limit": 1000}),
         Asked("POST", "/actions/schedules", {"action": "disable", "filter": {"name": ["s-*"]}}),
@@ -70,7 +88,36 @@ def requests(large: int) -> list[Asked]:
         Asked("GET", "/health"),
         Asked("GET", "/audit?limit=500"),
         Asked("GET", "/settings"),
+        Asked("PUT", "/schedules/s-large", {"job": "job-001", "every": "1h", "args": LARGE}),
     ]
+
+
+def _days(count: int) -> list[str]:
+    return [f"{2000 + n // 336}-{n // 28 % 12 + 1:02}-{n % 28 + 1:02}" for n in range(count)]
+
+
+def _line(args: dict[str, Any], share: float) -> bytes:
+    rows = args["rows"]
+    return json.dumps({"job": "job-001", "args": {"rows": rows[: int(len(rows) * share)]}}).encode() + b"\n"
+
+
+async def longest_wait(asked: Coroutine[Any, Any, T]) -> tuple[T, float]:
+    """What it returns, and the longest that another task had to wait for its turn meanwhile, in milliseconds."""
+    longest = 0.0
+
+    async def turns() -> None:
+        nonlocal longest
+        before = time.process_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            longest, before = max(longest, now - before), now
+
+    turning = asyncio.create_task(turns())
+    try:
+        return await asked, longest * 1000
+    finally:
+        turning.cancel()
 
 
 @contextmanager
@@ -93,25 +140,26 @@ def timed_steps() -> Iterator[list[float]]:
 
 async def ask(api: Api, token: str, asked: Asked) -> tuple[int, int]:
     """The status of the answer and its size."""
-    body = b"" if asked.body is None else json.dumps(asked.body).encode()
+    body = asked.lines or (b"" if asked.body is None else json.dumps(asked.body).encode())
     path, _, query = asked.path.partition("?")
     found: list[int] = []
     sizes: list[int] = []
-    sent = False
+    sent = -1
 
     async def receive() -> dict[str, Any]:
         nonlocal sent
-        if sent:
+        sent += 1
+        if sent * READ > len(body):
             await asyncio.sleep(3600)
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        part = body[sent * READ : (sent + 1) * READ]
+        return {"type": "http.request", "body": part, "more_body": (sent + 1) * READ <= len(body)}
 
     async def send(message: Any) -> None:
         found.append(message.get("status", 0))
         sizes.append(len(message.get("body", b"")))
 
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
-    headers += [(b"content-type", b"application/json")] if body else []
+    headers += [(b"content-type", b"application/x-ndjson" if asked.lines else b"application/json")] if body else []
     scope = {"type": "http", "method": asked.method, "path": f"/api/v1{path}", "raw_path": f"/api/v1{path}".encode()}
     scope |= {"query_string": query.encode(), "headers": headers, "client": ("127.0.0.1", 1), "scheme": "http"}
     scope |= {"server": ("127.0.0.1", 7070), "root_path": ""}
@@ -138,6 +186,8 @@ async def prepare(conn: Connection, runs: int) -> int:
     many = "select mainspring.enqueue_many($1, array_fill($2::text::jsonb, array[$3::integer]))"
     for run in range(runs + 1):
         await conn.fetch(many, f"job-{run:03}", '{"a": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "text": "some text"}', 1_000)
+    await jobs.put(conn, ACTOR, "job-medium", definition)
+    await conn.fetch(many, "job-medium", json.dumps({"rows": LARGE["rows"][:900]}), 200)
     rows = await conn.fetch(many, "job-large", json.dumps(LARGE), 5)
     return int(rows[0][0][0] if isinstance(rows[0][0], list) else rows[0][0])
 
@@ -157,21 +207,28 @@ async def measure(dsn: str, runs: int) -> dict[str, Any]:
     database = Database(dsn)
     pool = database.for_api()
     api = make_api(pool)
+    given = requests(large)
+    settle_memory()  # as `up` and servers do
     try:
-        for asked in requests(large):
+        for asked in given:
             longest: list[float] = []
+            waited: list[float] = []
             for run in range(runs + 1):
+                one = asked.for_run(run)
                 with timed_steps() as took:
-                    status, size = await ask(api, str(made.token), asked.for_run(run))
-                if status >= 300 and asked.path != "/health":
-                    raise RuntimeError(f"{asked}: {status}")
+                    (status, size), waits = await longest_wait(ask(api, str(made.token), one))
+                if status >= 300 and asked.path != "/health" and asked.name != "refused":
+                    raise RuntimeError(f"{asked.method} {asked.path}: {status}")
                 longest += [max(took, default=0.0)] if run else []
+                waited += [waits] if run else []
             name = f"{asked.method} {asked.path.replace(str(large), 'ID')}"
             if asked.body is not None:
                 name += f" {asked.body.get('action', '')}"
-            found[name] = round(sorted(longest)[len(longest) // 2], 2)
+            name = f"{name} {asked.name}".strip()
+            step, wait = (round(sorted(figures)[len(figures) // 2], 2) for figures in (longest, waited))
+            found[name] = max(step, wait)
             mark = "  <- too long" if found[name] > WANTED else ""
-            say(f"{found[name]:8.2f} ms  {size:>9} bytes  {name}{mark}")
+            say(f"{step:8.2f} ms step {wait:8.2f} ms wait  {size:>9} bytes  {name}{mark}")
     finally:
         await api.close()
         await pool.close()

@@ -68,7 +68,7 @@ async def test_a_role_that_is_too_low_is_told_which_is_needed(as_role: MakeCalle
         (b"[]", 422, "validation", "body"),
         (b"\xff", 400, "malformed", "body"),
         (b'{"kill": NaN}', 400, "malformed", "body"),
-        (b"[" * 5000, 400, "malformed", "body"),
+        (b"[" * 5000, 422, "validation", "body"),
     ],
 )
 async def test_a_bad_body_is_refused_and_changes_nothing(

@@ -259,7 +259,7 @@ READS = {
     "alerting.channels": {"listing", "show"},
     "alerting.mutes": {"listing"},
     "planning.schedule_views": {"last_fires"},
-    "requests.new_tasks": {"submit", "submit_each", "answer", "checked_beside", "check_agents", "check_relations"},
+    "requests.new_tasks": {"submit", "submit_each", "answer", "checked_in_turns", "check_agents", "check_relations"},
     "requests.task_filters": {"resolve", "check_reach"},
     "parts.by_name": {"page"},
     "parts.task_detail": {"detail"},

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.model.tasks.large_json import at_once
 from mainspring.operations.requests import lines
 from mainspring.operations.requests.lines import Chunk, Lines, Read, read
 
@@ -25,7 +26,7 @@ def chunks_of(*parts: bytes) -> list[Chunk]:
 def read_lines(*given: str | bytes, key: str | None = None) -> Read:
     encoded = [line if isinstance(line, bytes) else line.encode() for line in given]
     [chunk] = chunks_of(b"\n".join(encoded))
-    return read(chunk, key)
+    return at_once(read(chunk, key))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -48,7 +49,7 @@ def test_a_line_that_is_too_long_is_not_kept_and_those_around_it_are_read() -> N
         given.feed(b"x" * 65536)
         assert sum(map(len, given._rest)) <= lines.LONGEST + 65536
     given.feed(b'\n{"job":"b"}\n')
-    found = read(given.take(), None)
+    found = at_once(read(given.take(), None))
     assert [(number, task.job) for number, task in zip(found.numbers, found.tasks, strict=True)] == [(1, "a"), (3, "b")]
     assert "over 1 MB" in found.refused[2].message
 
@@ -126,3 +127,24 @@ def test_tasks_that_differ_only_in_their_arguments_are_plain(lines: list[str], i
     if found.plain is not None:
         assert [json.loads(args) for args in found.plain.args] == [task.args for task in found.tasks]
     assert read_lines(*lines, key="K").plain is None
+
+
+@pytest.mark.parametrize("levels", [65, 1_000, 100_000])
+@pytest.mark.parametrize("end", ["]", ""], ids=["closed", "cut off"])
+def test_great_depth_is_told_with_the_limit(levels: int, end: str) -> None:
+    line = '{"job": "a", "args": {"x": ' + "[" * levels + end * levels + "}}"
+    found = read_lines('{"job": "before"}', line)
+    assert (found.refused[2].code, found.refused[2].message) == (
+        "validation",
+        "line: JSON nested deeper than 64 levels",
+    )
+
+
+def test_large_lines_are_read_among_small_ones() -> None:
+    large = {"rows": [{"id": number, "text": "é"} for number in range(5_000)]}
+    given = [{"job": "a", "args": {"n": n}} for n in range(100)]
+    given[50] = {"job": "a", "args": large}
+    found = read_lines(*map(json.dumps, given))
+    assert [task.args for task in found.tasks] == [one["args"] for one in given]
+    assert found.plain is not None
+    assert json.loads(found.plain.args[50]) == large

@@ -23,7 +23,7 @@ from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.answers import Answer, answer, etag, version_of
-from mainspring.api.bodies import IN_A_THREAD, Disconnected, as_json, check_json_type, read
+from mainspring.api.bodies import LARGE, Disconnected, as_json, check_json_type, read
 from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, raw_headers, request_id_of
 from mainspring.api.handlers import site
 from mainspring.api.handlers.scrape import Scrape
@@ -228,7 +228,7 @@ class Api:
         given |= parameters.from_headers(shape, call.method, call.headers)
         bound = self.bound(call.row)
         body = await self._body(call)
-        if len(call.body) < IN_A_THREAD:
+        if len(call.body) < LARGE:
             return given | parameters.from_body(shape, body) | bound
         return given | await asyncio.to_thread(parameters.from_body, shape, body) | bound
 

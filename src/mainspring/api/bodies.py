@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -12,11 +9,13 @@ from typing import Any
 import msgspec
 
 from mainspring.api.problems import Malformed, TooLarge, UnsupportedMediaType
-from mainspring.errors import ValidationError, shown
-from mainspring.model.tasks.payload import UNREADABLE, decode
+from mainspring.errors import MainspringError, ValidationError, shown
+from mainspring.model.tasks.large_json import Steps, at_once, check_unreadable, decode_in_steps
+from mainspring.model.tasks.payload import UNREADABLE, decode, too_deep
+from mainspring.operations.parts.slices import in_slices
 
 MOST_BYTES = 1024 * 1024
-IN_A_THREAD = 32 * 1024  # bytes from which JSON is read beside the event loop
+LARGE = 16 * 1024  # bytes from which JSON is read in steps, between which others have their turn
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
 Receive = Callable[[], Awaitable[Any]]
@@ -65,26 +64,37 @@ def check_json_type(headers: dict[str, str]) -> None:
 
 async def as_json(data: bytes) -> Any:
     """Malformed if it is not JSON; ValidationError for duplicate keys, NUL, great depth or numbers that lose digits."""
-    return as_json_now(data) if len(data) < IN_A_THREAD else await asyncio.to_thread(as_json_now, data)
+    return as_json_now(data) if len(data) < LARGE else await in_slices(_as_json_in_steps(data))
 
 
 def as_json_now(data: bytes) -> Any:
     try:
         text = data.decode()
         msgspec.json.decode(text)
+    except RecursionError:
+        raise too_deep("body") from None
     except UNREADABLE as error:
-        _check_surrogates(data)
-        raise Malformed(f"body: not JSON ({str(error)[:200]})", field="body") from None
+        raise _unreadable(data, error) from None
     return decode(text, "body")
 
 
-_HALF = re.compile(r"[\ud800-\udfff]")
+def _as_json_in_steps(data: bytes) -> Steps[Any]:
+    try:
+        return (yield from decode_in_steps(data.decode(), "body"))
+    except UNREADABLE as error:
+        raise _malformed(error) from None
 
 
-def _check_surrogates(data: bytes) -> None:
-    """JSON can spell half a character (`\\ud800`), which is no text; the decoder only says that it cannot read it."""
-    if b"\\ud" not in data.lower():
-        return
-    with suppress(ValueError, RecursionError):
-        if _HALF.search(json.dumps(json.loads(data), ensure_ascii=False)):
-            raise ValidationError("body: text must not hold half a surrogate pair; it is no character", field="body")
+def _unreadable(data: bytes, error: Exception) -> MainspringError:
+    """Why a small body cannot be read: a rule that it breaks, or else that it is not JSON."""
+    with suppress(UnicodeError):
+        text = data.decode()
+        try:
+            at_once(check_unreadable(text, "body"))
+        except ValidationError as refused:
+            return refused
+    return _malformed(error)
+
+
+def _malformed(error: Exception) -> Malformed:
+    return Malformed(f"body: not JSON ({str(error)[:200]})", field="body")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,19 +32,31 @@ def encode(value: Any, what: str) -> str:
         return "null"
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
-        _check(plain, what, 1)
+        check_value(plain, what)
         data = msgspec.json.encode(plain)
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep(what) from None
+    except (TypeError, ValueError) as error:
         raise ValidationError(f"{what}: cannot be written as JSON ({error})", field=what) from None
+    return checked_text(data, what)
+
+
+def checked_text(data: bytes, what: str) -> str:
+    """JSON of values that were checked; ValidationError if it is too long, or text in it holds NUL."""
     text = data.decode()
-    if "\\u0000" in text and _NUL.search(text):
-        raise ValidationError(f"{what}: text must not hold NUL, PostgreSQL cannot store it", field=what)
+    check_nul(text, what)
     if len(data) > MAX_BYTES:
         raise ValidationError(
             f"{what}: {len(data):,} bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference",
             field=what,
         )
     return text
+
+
+def check_nul(text: str, what: str) -> None:
+    """ValidationError if text in this JSON holds NUL."""
+    if "\\u0000" in text and _NUL.search(text):
+        raise ValidationError(f"{what}: text must not hold NUL, PostgreSQL cannot store it", field=what)
 
 
 def why_not(text: str) -> str | None:
@@ -55,7 +68,9 @@ def why_not(text: str) -> str | None:
     try:
         value = msgspec.json.decode(text)
         if text.count("[") + text.count("{") > MAX_DEPTH or _LONG_NUMBER.search(text):
-            _check(value, "JSON", 1)
+            check_value(value, "JSON")
+    except RecursionError:
+        return too_deep("JSON").message
     except UNREADABLE as error:
         return f"not JSON that can be read ({str(error)[:200]})"
     except ValidationError as error:
@@ -75,7 +90,8 @@ def _foreign(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a type that JSON can hold")
 
 
-def _check(value: Any, what: str, depth: int) -> None:
+def check_value(value: Any, what: str, depth: int = 1) -> None:
+    """ValidationError if a value of JSON's own types breaks a rule; it stands at this depth of the whole."""
     if isinstance(value, (str, bool)) or value is None:
         return
     if isinstance(value, int):
@@ -89,13 +105,24 @@ def _check(value: Any, what: str, depth: int) -> None:
             raise ValidationError(f"{what}: {value} is not a JSON number", field=what)
     else:
         if depth > MAX_DEPTH:
-            raise ValidationError(f"{what}: JSON nested deeper than {MAX_DEPTH} levels", field=what)
+            raise too_deep(what)
         for item in value.values() if isinstance(value, dict) else value:
-            _check(item, what, depth + 1)
+            check_value(item, what, depth + 1)
+
+
+def too_deep(what: str) -> ValidationError:
+    return ValidationError(f"{what}: JSON nested deeper than {MAX_DEPTH} levels", field=what)
 
 
 def decode(text: str, what: str) -> Any:
     """JSON that a person typed, under the same rules and without duplicate keys."""
+    value = decode_part(text, what)
+    encode(value, what)
+    return value
+
+
+def decode_part(text: str, what: str, inner: Sequence[Any] = ()) -> Any:
+    """JSON without duplicate keys, and nothing else checked. `inner` are values for what the text writes as NaN."""
     import json
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -105,12 +132,14 @@ def decode(text: str, what: str) -> Any:
             raise ValidationError(f"{what}: the key {shown(repeated)} appears twice", field=what)
         return dict(items)
 
+    values = iter(inner)
+    constants: dict[str, Any] = {"parse_constant": lambda _: next(values)} if inner else {}
     try:
-        value = json.loads(text, object_pairs_hook=pairs)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, object_pairs_hook=pairs, **constants)
+    except RecursionError:
+        raise too_deep(what) from None
+    except ValueError as error:
         raise ValidationError(f"{what}: not JSON ({error})", field=what) from None
-    encode(value, what)
-    return value
 
 
 def cut(text: str) -> str:

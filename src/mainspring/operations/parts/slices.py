@@ -7,7 +7,11 @@ Next: operations/planning/forecast.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from time import perf_counter, thread_time
+from typing import TypeVar
+
+T = TypeVar("T")
 
 SLICE = 0.002  # seconds
 
@@ -30,3 +34,15 @@ class Slices:
     def resume(self) -> None:
         """Begin anew after something was awaited, which is no computing."""
         self._begin, self._begin_computing = perf_counter(), thread_time()
+
+
+async def in_slices(steps: Generator[None, None, T]) -> T:
+    """What a computation returns that yields between its steps; others run whenever a slice is used up."""
+    slices = Slices()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
+        await slices.rest()

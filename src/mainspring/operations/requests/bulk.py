@@ -18,6 +18,7 @@ from mainspring.errors import BatchEnded, BatchNotFound, JobNotFound, Mainspring
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import PENDING
 from mainspring.operations import Connections
+from mainspring.operations.parts.slices import in_slices
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.lines import Chunk, Lines, Read, read
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
@@ -98,7 +99,7 @@ async def chunks(receive: Receive) -> AsyncIterator[Chunk]:
 
 
 class _Ahead:
-    """The next chunk, read while the last is committed. Reading takes a thread: the event loop has others to serve."""
+    """The next chunk, read while the last is committed, in slices: the event loop has others to serve."""
 
     def __init__(self, source: AsyncIterator[Chunk], key: str | None) -> None:
         self._source = source
@@ -107,7 +108,7 @@ class _Ahead:
 
     async def _next(self) -> Read | None:
         async for chunk in self._source:
-            return await asyncio.to_thread(read, chunk, self._key)
+            return await in_slices(read(chunk, self._key))
         return None
 
     async def take(self) -> Read | None:

@@ -30,7 +30,7 @@ class GroupedTasks:
 
     async def submit(self, actor: Actor, task: NewTask) -> Submitted:
         """As operations.tasks.submit; durable when it returns."""
-        checked = await new_tasks.checked_beside(actor, task)
+        checked = await new_tasks.checked_in_turns(actor, task)
         if not new_tasks.can_share(actor, task, checked):
             async with self._connections.acquire() as conn:
                 return await new_tasks.submit(conn, actor, task)

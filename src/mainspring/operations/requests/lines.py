@@ -1,26 +1,30 @@
 """Lines: NDJSON, cut into chunks as it arrives, and read as new tasks.
 
-A chunk is full with 1,000 lines or 1 MB. Most chunks keep all rules of model/tasks/payload.py at first sight, and are
-read in one piece; the lines of others are read one by one, so that each gets its own error. Knows no I/O.
+A chunk is full with 1,000 lines or 1 MB. Most lines keep all rules of model/tasks/payload.py at first sight, and are
+read by the hundred; others are read one by one, so that each gets its own error. Knows no I/O: reading is a generator
+that yields between its steps, as model/tasks/large_json.py.
 Next: operations/requests/new_tasks.py
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.tasks.define_job import priority_level
-from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE, decode
+from mainspring.model.tasks.large_json import Steps, decode_in_steps
+from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.requests.new_tasks import NewTask
 
 LINES, BYTES = 1000, 1024 * 1024  # of a chunk
 LONGEST = 1024 * 1024  # bytes of a line
+AT_ONCE = 32 * 1024  # bytes of lines that are read in one piece: 1 ms
 
 _TOO_LONG = b"(too long)"  # this very object stands for a line that was; a blank line is None
 _SUSPECT = re.compile(rb"[0-9]{16}|\\u|[eE][+-]?[0-9]{3}")  # numbers that lose digits, and all that an escape may hide
@@ -111,22 +115,25 @@ class Read(NamedTuple):
     plain: Plain | None = None  # the same tasks, if they are that plain
 
 
-def read(chunk: Chunk, key: str | None) -> Read:
+def read(chunk: Chunk, key: str | None) -> Steps[Read]:
     """With `key` the task in line n has the key KEY:n, unless it has one."""
     given = [(chunk.first + place, line) for place, line in enumerate(chunk.lines) if line is not None]
-    numbers = [number for number, _ in given]
-    tasks = _read_at_once([line for _, line in given])
+    found: dict[int, NewTask] = {}
     refused: dict[int, MainspringError] = {}
-    if tasks and key is None and (plain := _plain(tasks)) is not None:
-        return Read(chunk, numbers, tasks, refused, plain)
-    if tasks is None:
-        found = {}
-        for number, line in given:
+    for group in _groups(given):
+        tasks = yield from _read_at_once([line for _, line in group])
+        if tasks is not None:
+            found |= zip((number for number, _ in group), tasks, strict=True)
+            continue
+        for number, line in group:
             try:
-                found[number] = _read_one(line)
+                found[number] = yield from _read_one(line)
             except MainspringError as error:
                 refused[number] = error
-        numbers, tasks = list(found), list(found.values())
+            yield
+    numbers, tasks = list(found), list(found.values())
+    if tasks and not refused and key is None:
+        return Read(chunk, numbers, tasks, refused, (yield from _plain(tasks)))
     if key is not None:
         tasks = [
             task if task.key is not None else msgspec.structs.replace(task, key=f"{key}:{number}")
@@ -135,26 +142,44 @@ def read(chunk: Chunk, key: str | None) -> Read:
     return Read(chunk, numbers, tasks, refused)
 
 
-def _read_at_once(lines: list[bytes]) -> list[NewTask] | None:
-    """None: one of them breaks a rule, or may do so."""
+def _groups(given: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Lines that are read in one piece: a large one alone."""
+    group: list[tuple[int, bytes]] = []
+    size = 0
+    for one in given:
+        if group and size + len(one[1]) > AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append(one)
+        size += len(one[1])
+    if group:
+        yield group
+
+
+def _read_at_once(lines: list[bytes]) -> Steps[list[NewTask] | None]:
+    """None: one of them breaks a rule, or may do so, or is large."""
     text = b"\n".join(lines)
+    if len(text) > 2 * AT_ONCE:
+        return None
     if any(line is _TOO_LONG or line.count(b"{") + line.count(b"[") > MAX_DEPTH for line in lines):
         return None
     try:
         text.decode()
         if _SUSPECT.search(text):
             return None
+        yield
         values = _ANY.decode_lines(text)
         # A key that is there twice is read once: without escapes each key and each text has as many colons as before.
         if len(values) != len(lines) or msgspec.json.encode(values).count(b":") != text.count(b":"):
             return None
+        yield
         tasks = msgspec.convert(values, list[NewTask])
     except (*UNREADABLE, msgspec.ValidationError):
         return None
     return None if any(task.run_at is not None and task.run_at.tzinfo is None for task in tasks) else tasks
 
 
-def _plain(tasks: list[NewTask]) -> Plain | None:
+def _plain(tasks: list[NewTask]) -> Steps[Plain | None]:
     """What most streams are: one statement inserts such tasks in half the time."""
     job, priority, batch = tasks[0].job, tasks[0].priority, tasks[0].batch
     if not all(
@@ -171,18 +196,26 @@ def _plain(tasks: list[NewTask]) -> Plain | None:
         number = None if batch is None else check_id(batch, field="batch", of="a batch")
     except MainspringError:  # each line gets its own error
         return None
-    encode = _ENCODER.encode
-    return Plain(name, level, [encode(task.args).decode() for task in tasks], number)
+    yield
+    args, size, encode = list[str](), 0, _ENCODER.encode
+    for task in tasks:
+        args.append(encode(task.args).decode())
+        size += len(args[-1])
+        if size > AT_ONCE:
+            size = 0
+            yield
+    return Plain(name, level, args, number)
 
 
-def _read_one(line: bytes) -> NewTask:
+def _read_one(line: bytes) -> Steps[NewTask]:
     if line is _TOO_LONG:
         raise ValidationError("line: over 1 MB; store the data elsewhere and pass a reference", field="line")
     try:
-        text = line.decode()
+        value = yield from decode_in_steps(line.decode(), "line")
     except UnicodeDecodeError:
         raise ValidationError("line: not UTF-8", field="line") from None
-    value = decode(text, "line")
+    except msgspec.DecodeError as error:
+        raise ValidationError(f"line: not JSON ({str(error)[:200]})", field="line") from None
     try:
         task = msgspec.convert(value, NewTask)
     except msgspec.ValidationError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -37,14 +38,15 @@ from mainspring.model.flows.options import (
 from mainspring.model.limits.limits import check_concurrency_key
 from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.define_job import priority_level
-from mainspring.model.tasks.payload import encode
+from mainspring.model.tasks.large_json import is_plain_in_steps
+from mainspring.model.tasks.payload import checked_text, encode
 from mainspring.model.tasks.states import PENDING
 from mainspring.model.tasks.waits import able_names, why
 from mainspring.model.words.durations import seconds
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
-from mainspring.operations.parts.slices import Slices
+from mainspring.operations.parts.slices import Slices, in_slices
 from mainspring.store.batches import batches
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
@@ -59,7 +61,7 @@ MOST_PARENTS = 1000
 MAX_SUBMITTER = 200  # characters of an actor's name
 DAY = timedelta(days=1)  # the text need not be read for each task
 _OF_ONE = (JobNotFound, BatchNotFound, BatchEnded, ValidationError, TaskExists, NoAgents, QueueFull)  # not of the rest
-IN_A_THREAD = 32 * 1024  # bytes of arguments from which they are checked beside the event loop
+LARGE = 16 * 1024  # bytes of arguments from which they are checked in slices
 RETRY_AFTER = 5  # seconds, where no agent is there
 
 
@@ -178,16 +180,25 @@ def submitter(actor: Actor) -> str:
     return actor.name[:MAX_SUBMITTER]
 
 
-async def checked_beside(actor: Actor, task: NewTask) -> Submission:
-    """The same; large arguments beside the event loop, which they would hold for up to a tenth of a second."""
-    return await asyncio.to_thread(checked, actor, task) if _is_large(task) else checked(actor, task)
+async def checked_in_turns(actor: Actor, task: NewTask) -> Submission:
+    """The same; large arguments in slices, because they would hold the event loop for up to a tenth of a second."""
+    data = _large(task)
+    if data is None:
+        return checked(actor, task)
+    if await in_slices(is_plain_in_steps(task.args)):
+        with suppress(ValidationError):  # told below, together with all else that is wrong
+            text = checked_text(data, "args")
+            return checked(actor, msgspec.structs.replace(task, args={}))._replace(args=text)
+    return await asyncio.to_thread(checked, actor, task)
 
 
-def _is_large(task: NewTask) -> bool:
+def _large(task: NewTask) -> bytes | None:
+    """The arguments as JSON, if they are large."""
     try:
-        return len(msgspec.json.encode(task.args)) > IN_A_THREAD
+        data = msgspec.json.encode(task.args)
     except (TypeError, ValueError, RecursionError):  # the check says what is wrong
-        return False
+        return None
+    return data if len(data) > LARGE else None
 
 
 def can_share(actor: Actor, task: NewTask, checked: Submission) -> bool:
@@ -196,7 +207,7 @@ def can_share(actor: Actor, task: NewTask, checked: Submission) -> bool:
 
 
 async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
-    given = await checked_beside(actor, task)
+    given = await checked_in_turns(actor, task)
     await check_relations(conn, actor, given)
     if task.require_agents:
         await check_agents(conn, given.job)
@@ -217,7 +228,7 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
     for number, task in enumerate(tasks):
         await slices.rest()  # a thousand of them take longer than an event loop may be held
         try:
-            given = await checked_beside(actor, task)
+            given = await checked_in_turns(actor, task)
         except MainspringError as error:
             answers[number] = error
             continue

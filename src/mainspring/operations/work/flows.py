@@ -41,7 +41,7 @@ async def submit(conn: Connection, actor: Actor, steps: Sequence[NewStep]) -> Su
     found = []
     for number, step in enumerate(steps):
         try:
-            given = await new_tasks.checked_beside(actor, step)
+            given = await new_tasks.checked_in_turns(actor, step)
             await new_tasks.check_relations(conn, actor, given)
             if step.require_agents:
                 await new_tasks.check_agents(conn, given.job)

@@ -1,15 +1,15 @@
 // Build the console: src/ → ../src/mainspring/api/static/, which the server reads. `--watch` builds again on every change.
 //
 // Hashed names, a .gz and a .br beside each file, index.html with the names filled in, and a manifest of what there is.
-// esbuild bundles and minifies; Terser then names variables so that more of it repeats, and Zopfli packs. One pass of the one and
-// three of the other: what more of them took off, and what each costs, is in docs/decisions/0053-console.md.
+// esbuild bundles and minifies; oxc-minify then names variables so that more of it repeats, and Zopfli packs, in three iterations.
+// What each takes off and costs is in docs/decisions/0053-console.md.
 // Fails when a budget is exceeded, or when something that the content security policy forbids has crept in.
 import { mkdir, readFile, rm, writeFile, rename } from "node:fs/promises";
 import { dirname, join, basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
-import { minify } from "terser";
+import { minifySync } from "oxc-minify";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, "..", "src", "mainspring", "api", "static");
@@ -35,14 +35,17 @@ const options = {
   jsxFragment: "Fragment",
   inject: ["src/core/jsx.ts"],
   tsconfigRaw: "{}",
+  charset: "utf8",
   minify: true,
   legalComments: "none",
   logLevel: "warning",
 };
 
 /** The same module, smaller: esbuild never gives a variable the name of one around it, whether that is used there or not. */
-async function renamed(text) {
-  return (await minify(text, { module: true, ecma: 2020, compress: { inline: 1, lhs_constants: false } })).code;
+function renamed(text) {
+  const { code, errors } = minifySync("module.js", text, { module: true, compress: { target: options.target }, mangle: true });
+  if (errors.length) throw new Error(errors.map((error) => error.message).join("\n"));
+  return code;
 }
 
 /** As gzip packs it, 4 % smaller. Imported late: it takes over what is done about errors. */
@@ -52,7 +55,7 @@ async function zipped(data) {
 
 async function write(result) {
   const files = [];
-  for (const { path, text } of result.outputFiles) files.push({ name: basename(path), data: Buffer.from(path.endsWith(".js") && !isWatching ? await renamed(text) : text) });
+  for (const { path, text } of result.outputFiles) files.push({ name: basename(path), data: Buffer.from(path.endsWith(".js") && !isWatching ? renamed(text) : text) });
   // The entry does nothing but import the file that both share: that one is named in the page, one request less.
   const [entry] = files.splice(files.findIndex((file) => /^main-.*\.js$/.test(file.name)), 1);
   const script = /^import"\.\/([\w-]+\.js)";\s*$/.exec(entry.data)?.[1];

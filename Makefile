@@ -57,7 +57,7 @@ test: check
 
 # For every day: no processes, no leases (tests/lanes.py), some four minutes.
 test-fast: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not processes and not leases"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not processes and not leases and not many_cases"
 
 # Kills, stops, partitions and wrong clocks, and what must hold after them; a seed replays a run.
 # docs/explanation/torture.md

@@ -113,6 +113,7 @@ def server_directory() -> Iterator[Path]:
 # A server that is thrown away writes nothing through, and nothing but the tests works in their databases.
 _THROWN_AWAY = (
     "alter system set fsync = off",
+    "alter system set full_page_writes = off",  # each new database is a checkpoint, after which pages would be logged
     "alter system set autovacuum_naptime = '1d'",
     "select pg_reload_conf()",
 )

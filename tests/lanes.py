@@ -1,7 +1,7 @@
 """Lanes: what `make test-fast` leaves out, and what a run begins with. A path is a file or a directory below tests/.
 
 A test is in the slow lane by what it needs, not by how long it took once: processes, PostgreSQL servers and networks of
-its own, or leases, timeouts and rates that must run out.
+its own, or leases, timeouts and rates that must run out, or seconds of computing, as it tries thousands of cases.
 """
 
 from __future__ import annotations
@@ -50,6 +50,16 @@ LEASES = (
     "store/postgres/connecting/test_reconnect.py",
     "test_proxy.py",
     "test_watchdog.py",
+)
+
+MANY_CASES = (
+    "api/test_fuzz.py",
+    "model/scaling/test_simulation.py",
+    "model/schedules/test_cron_oracle.py",
+    "operations/planning/test_forecast_sums.py",
+    "protocol",
+    "sdk/test_wrong_types.py",
+    "store/batches/test_interleaving.py",
 )
 
 
@@ -107,11 +117,11 @@ def lanes(path: Path) -> list[str]:
     """The markers of the tests in this file."""
     return [
         name
-        for name, places in (("processes", PROCESSES), ("leases", LEASES))
+        for name, places in (("processes", PROCESSES), ("leases", LEASES), ("many_cases", MANY_CASES))
         if any(path.is_relative_to(TESTS / place) for place in places)
     ]
 
 
 def missing() -> list[str]:
     """Entries that lead nowhere: their tests were moved."""
-    return [place for place in (*PROCESSES, *LEASES, *FIRST) if not (TESTS / place).exists()]
+    return [place for place in (*PROCESSES, *LEASES, *MANY_CASES, *FIRST) if not (TESTS / place).exists()]

@@ -6,8 +6,6 @@ import asyncio
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +19,7 @@ import mainspring
 from mainspring import App
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
+from tests.journey.forks import Forked
 from tests.journey.worker import make_app
 from tests.ledger import Line, read_ledger
 
@@ -48,11 +47,12 @@ class Worker:
         source = str(Path(mainspring.__file__).parents[1])
         path = os.pathsep.join([source, str(ROOT), os.environ.get("PYTHONPATH", "")])
         given = [f"{name}={value}" for name, value in settings.items()]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.journey.worker", dsn, str(ledger), *given],
-            stdout=subprocess.PIPE,
+        self.process = Forked(
+            *(dsn, str(ledger), *given),
+            module="tests.journey.worker",
             env={**os.environ, "PYTHONPATH": path},
             cwd=ROOT,
+            stderr=2,
         )
 
     @property
@@ -62,7 +62,7 @@ class Worker:
     async def ready(self) -> None:
         assert self.process.stdout is not None
         async with asyncio.timeout(60):
-            assert await asyncio.to_thread(self.process.stdout.readline) == b"ready\n"
+            assert await asyncio.to_thread(self.process.stdout.readline) == "ready\n"
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -22,6 +22,7 @@ from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
+from tests.journey.forks import Forked
 from tests.journey.network_app import LEDGER, ROOT, make_app
 from tests.journey.processes import Running, command
 from tests.ledger import Line, read_ledger
@@ -152,19 +153,17 @@ class Network:
         return self._token
 
     async def _start(self, arguments: list[str], settings: dict[str, Any], host: Host | None) -> Process:
-        argv = command(*arguments, "--json")
-        child = subprocess.Popen(
-            argv if host is None else host.command(*argv),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=self._environment(settings),
-        )
-        process = Process(child)
+        process = Process(self._child([*arguments, "--json"], self._environment(settings), host))
         self.processes.append(process)
         await process.ready()
         return process
+
+    def _child(self, arguments: list[str], environment: dict[str, str], host: Host | None) -> subprocess.Popen[str]:
+        if host is None:
+            return Forked(*arguments, cwd=ROOT, env=environment)
+        return host.start(
+            *command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment
+        )
 
     def _environment(self, settings: dict[str, Any]) -> dict[str, str]:
         source = str(Path(mainspring.__file__).parents[1])

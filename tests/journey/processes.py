@@ -20,6 +20,7 @@ import psycopg
 from mainspring.cli.main import main
 from mainspring.model.tasks.states import TaskState
 from tests.conftest import pause
+from tests.journey.forks import Forked
 
 DEADLINE = 60.0  # seconds: for what takes milliseconds on a quiet machine
 
@@ -111,9 +112,23 @@ class Running:
 @contextmanager
 def running(*arguments: str, **options: Any) -> Iterator[Running]:
     """A process for as long as the block lasts; killed if it does not end when asked."""
-    with subprocess.Popen(
+    started = subprocess.Popen(
         command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    ) as child:
+    )
+    with _ending(started) as process:
+        yield process
+
+
+@contextmanager
+def forked(*arguments: str, **options: Any) -> Iterator[Running]:
+    """The same for a story whose point is not how the process starts: it has imported everything already."""
+    with _ending(Forked(*arguments, **options)) as process:
+        yield process
+
+
+@contextmanager
+def _ending(started: subprocess.Popen[str]) -> Iterator[Running]:
+    with started as child:
         process = Running(child)
         try:
             yield process

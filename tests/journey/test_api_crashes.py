@@ -22,7 +22,7 @@ from mainspring.store.tasks import partitions
 from tests.api.serving import Stream, streaming
 from tests.api.test_output import END, write
 from tests.conftest import Eventually
-from tests.journey.processes import Running, running
+from tests.journey.processes import Running, forked
 from tests.postgres import Primary
 from tests.stream_proxy import StreamProxy
 
@@ -34,7 +34,7 @@ TOLD_WITHIN = 30.0  # seconds; the API gives up after 10, and this machine may b
 @contextmanager
 def api_server(dsn: str, *, what: str = "server") -> Iterator[tuple[Running, int]]:
     """A process of its own, and the port that it serves HTTP on."""
-    with running(what, "--listen", "127.0.0.1:0", "--json", "--dsn", dsn) as process:
+    with forked(what, "--listen", "127.0.0.1:0", "--json", "--dsn", dsn) as process:
         yield process, int(process.ready()["url"].rpartition(":")[2])
 
 

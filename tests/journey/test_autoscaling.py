@@ -13,7 +13,7 @@ import psycopg
 
 from mainspring.store.postgres.database import Database
 from mainspring.store.testing import clock
-from tests.journey.processes import Running, mainspring, running, until
+from tests.journey.processes import Running, forked, mainspring, until
 
 SLOTS = 2
 TASKS = 30
@@ -41,7 +41,7 @@ class Autoscaler:
         found = self.ask()
         for _ in range(min(found["wanted_agents"], 3) - len(self.there)):
             options = ["--token-file", str(self._agents), "--slots", str(SLOTS), "--exit-when-idle", "2s"]
-            agent = self._stack.enter_context(running("agent", "--server", self._url, "--json", *options))
+            agent = self._stack.enter_context(forked("agent", "--server", self._url, "--json", *options))
             self.started.append(agent)
         return found
 
@@ -63,7 +63,7 @@ def test_agents_come_with_the_work_and_go_with_it(dsn: str, tmp_path: Path) -> N
     secret.write_text(mainspring("token", "create", "agents", "--dsn", dsn).stdout)
     reader = mainspring("token", "create", "scaler", "--role", "metrics", "--dsn", dsn).stdout.strip()
     mainspring("job", "create", "work", "--dsn", dsn, "--", "sleep", "0.2")
-    with running("server", "--listen", "127.0.0.1:0", "--dsn", dsn, "--json") as server, ExitStack() as stack:
+    with forked("server", "--listen", "127.0.0.1:0", "--dsn", dsn, "--json") as server, ExitStack() as stack:
         told = server.ready()
         scaler = Autoscaler(stack, told["url"], told["api_url"], secret, reader)
         assert scaler.step()["wanted_agents"] == 0

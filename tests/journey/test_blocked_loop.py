@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.processes import Running, mainspring, running, until, until_state
+from tests.journey.processes import Running, forked, mainspring, until, until_state
 from tests.ledger import Ledger, read_ledger
 
 LEASE = 3.0  # seconds: a busy machine may stall one
@@ -66,7 +66,7 @@ class Shop:
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
         options = {"cwd": self._directory, "env": {**os.environ, "PYTHONPATH": path, **given}}
-        return self._stack.enter_context(running(*arguments, "--json", **options))
+        return self._stack.enter_context(forked(*arguments, "--json", **options))
 
     def worker(self, **settings: object) -> Running:
         """Alone until it is ready: its agent must get the first task."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.processes import mainspring, running, until, until_state
+from tests.journey.processes import forked, mainspring, until, until_state
 
 
 def process_state(pid: str) -> str:
@@ -24,7 +24,7 @@ def started(dsn: str, pid_file: Path) -> str:
 
 
 def test_a_paused_command_stands_still_until_it_is_resumed(dsn: str, tmp_path: Path) -> None:
-    with running("up", "--json", "--dsn", dsn) as up:
+    with forked("up", "--json", "--dsn", dsn) as up:
         up.ready()
         pid = started(dsn, tmp_path / "pid")
         assert mainspring("task", "pause", "1", "--dsn", dsn).returncode == 0
@@ -39,7 +39,7 @@ def test_a_paused_command_stands_still_until_it_is_resumed(dsn: str, tmp_path: P
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])
 def test_a_command_that_stands_still_can_be_ended(dsn: str, tmp_path: Path, verb: str) -> None:
-    with running("up", "--json", "--dsn", dsn) as up:
+    with forked("up", "--json", "--dsn", dsn) as up:
         up.ready()
         pid = started(dsn, tmp_path / "pid")
         mainspring("task", "pause", "1", "--dsn", dsn)

@@ -386,6 +386,6 @@ def _wait(call: Call) -> float:
     if text is None:
         return 0.0
     wait: float = parameters.from_text(text, Duration, "wait")
-    if not 0 <= wait <= LONGEST_WAIT:
+    if not wait >= 0:
         raise ValidationError(f"wait: {shown(wait)}; give 0 to {LONGEST_WAIT:g} seconds", field="wait")
-    return wait
+    return min(wait, LONGEST_WAIT)

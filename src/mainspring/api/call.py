@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.api.app import Api
 
 MOST_PARAMETERS = 200
+HSTS = ("Strict-Transport-Security", "max-age=31536000")  # under TLS
 _REQUEST_ID = re.compile(r"[!-~]{1,64}")
 
 Send = Callable[[Any], Awaitable[None]]
@@ -69,11 +70,12 @@ class Call:
 
     def common_headers(self) -> list[tuple[str, str]]:
         """On every answer of ours."""
-        return [
+        headers = [
             ("Mainspring-Request-Id", self.request_id),
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
         ]
+        return [*headers, HSTS] if self.origin.is_secure else headers
 
 
 def raw_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

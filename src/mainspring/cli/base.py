@@ -54,7 +54,7 @@ class Shared:
     def given(self) -> dict[str, str]:
         """The settings that were given."""
         places = [f"--{name}" for name in ("dsn", "data", "server") if getattr(self, name) is not None]
-        if len(places) > 1:
+        if len(places) > 1 and places != ["--data", "--server"]:  # the token of that server is in its directory
             raise click.UsageError(f"{' and '.join(places)}: give one of them, not both")
         given = {"dsn": self.dsn, "data_directory": self.data}
         return {name: value for name, value in given.items() if value is not None}

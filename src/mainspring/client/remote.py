@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from time import monotonic
 from types import TracebackType
@@ -271,6 +271,34 @@ class SyncClient:
         """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
         self._bridge.call("wait", lambda: self._client.wait(id, timeout), None)
 
+    def ended(self, id: int, timeout: float | None = None) -> TaskDetail:
+        """The task, once it has ended. A server that goes away meanwhile is waited for."""
+        return self._bridge.call("ended", lambda: self._client.ended(id, timeout), None)
+
+    def follow(self, id: int, *, wait: bool) -> Iterator[Event]:
+        """The output of a task in order and each piece once; with `wait` until the task has ended."""
+        return self._each("follow", self._client.follow(id, wait=wait))
+
+    def submit_lines(
+        self, lines: Iterable[bytes], *, key: str | None = None, atomic: bool = False, on_error: OnError = "continue"
+    ) -> Iterator[Answer]:
+        """Submit many tasks: each line is the JSON of a NewTask. Yields what became of them."""
+        coming = iter(lines)
+
+        async def receive() -> bytes | None:
+            line = await asyncio.to_thread(next, coming, None)
+            return None if line is None else line.rstrip(b"\n") + b"\n"
+
+        return self._each("submit_lines", self._client.submit_lines(receive, key=key, atomic=atomic, on_error=on_error))
+
+    def _each(self, name: str, found: AsyncIterator[R]) -> Iterator[R]:
+        """Items of an async iterator, each when it is asked for."""
+        try:
+            while (item := self._bridge.call(name, lambda: _next(found), None)) is not None:
+                yield item
+        finally:
+            self._bridge.call(name, lambda: _close(found), None)
+
     def close(self) -> None:
         self._bridge.close()
 
@@ -301,6 +329,15 @@ class _SyncNamespace:
 
     def __dir__(self) -> list[str]:
         return [name for name, named in vars(type(self._namespace)).items() if isinstance(named, Named)]
+
+
+async def _next(found: AsyncIterator[R]) -> R | None:
+    """The next item; None: there is none. No stream of ours has None among its items."""
+    return await anext(found, None)
+
+
+async def _close(found: AsyncIterator[Any]) -> None:
+    await found.aclose()  # type: ignore[attr-defined]
 
 
 @cache

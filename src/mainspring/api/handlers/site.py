@@ -80,7 +80,7 @@ def no_such_page(call: Call) -> Answer:
 
 
 def _page(call: Call, status: int) -> Answer:
-    return Answer(status, _index(call.base), [*_headers(call, "html"), ("Cache-Control", "no-cache")])
+    return Answer(status, _index(call.base), [*_headers("html"), ("Cache-Control", "no-cache")])
 
 
 async def handle_file(call: Call) -> Answer:
@@ -88,7 +88,7 @@ async def handle_file(call: Call) -> Answer:
     found = _files(_built_at()).get(name)
     if found is None:
         raise NotFound(f"there is no file {shown(name)}; reload the page, the console may have been upgraded")
-    headers = [*_headers(call, name.rpartition(".")[2]), ("Vary", "Accept-Encoding")]
+    headers = [*_headers(name.rpartition(".")[2]), ("Vary", "Accept-Encoding")]
     is_hashed = "-" in name
     headers.append(("Cache-Control", "public, max-age=31536000, immutable" if is_hashed else "public, max-age=3600"))
     accepted = call.headers.get("accept-encoding", "")
@@ -98,16 +98,13 @@ async def handle_file(call: Call) -> Answer:
     return Answer(200, found.data, headers)
 
 
-def _headers(call: Call, kind: str) -> list[tuple[str, str]]:
-    headers = [
+def _headers(kind: str) -> list[tuple[str, str]]:
+    return [
         ("Content-Type", TYPES[kind]),
         ("Content-Security-Policy", POLICY),
         ("Referrer-Policy", "no-referrer"),
         ("Cross-Origin-Opener-Policy", "same-origin"),
     ]
-    if call.origin.is_secure:
-        headers.append(("Strict-Transport-Security", "max-age=31536000"))
-    return headers
 
 
 def _index(base: str) -> bytes:

@@ -18,7 +18,7 @@ from mainspring.api.answers import Answer
 from mainspring.api.bodies import Disconnected
 from mainspring.api.call import Call, raw_headers
 from mainspring.api.problems import TooLarge, UnsupportedMediaType
-from mainspring.errors import MainspringError, ServerUnavailable, Unauthorized, shown
+from mainspring.errors import MainspringError, Stopping, Unauthorized, shown
 from mainspring.model.access.actors import Actor
 from mainspring.operations.requests import bulk
 from mainspring.operations.requests.bulk import OnError, TooManyLines
@@ -92,7 +92,7 @@ class _Upload:
         call = self._call
         assert call.caller is not None
         if call.api.stopping.is_set():
-            return ServerUnavailable("this server stops; send the rest to another")
+            return Stopping("this server stops; send the rest to another")
         if monotonic() - self._looked_at >= LOOK:
             self._looked_at = monotonic()
             if not await call.api.guard.still_valid(call.caller, call.scope, call.headers, call.origin):

@@ -55,6 +55,8 @@ async def stats(client: Client) -> None:
         {
             "live": _counts(found.live) + (f" (estimated, {cell(found.counted_at)})" if found.is_estimated else ""),
             "last hour": _counts(found.last_hour) + (f"; {found.retried} retried" if found.retried else ""),
+            "last minute": f"{found.last_minute.ended_per_second:.3g} ended a second"
+            + ("" if (now := found.last_minute.lateness_ms) is None else f"; {_lateness(now)} late"),
             "lateness": "none" if (late := found.lateness_ms) is None else _lateness(late),
             "blocked": _blocked(found.blocked),
             "servers": _counts(found.servers),
@@ -77,7 +79,7 @@ async def stats(client: Client) -> None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "none"
 
 
 def _due(found: Stats) -> str:

@@ -17,8 +17,9 @@ def check_instant(instant: datetime, *, field: str) -> datetime:
     if not isinstance(instant, datetime):
         raise ValidationError(f"{field}: {shown(instant)} is not a datetime", field=field)
     if instant.tzinfo is None:
+        text = instant.isoformat()
         raise ValidationError(
-            f"{field}: {shown(instant)} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field=field
+            f"{field}: {text} has no offset; write {text}Z or {text}+01:00, in Python tzinfo=UTC", field=field
         )
     return _check_year(instant, field)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Literal
 
 import msgspec
@@ -175,6 +175,8 @@ async def _by_chunk(
             yield Done(False, accepted, refused)
             return
         wrong = {line: outcome for line, outcome in outcomes.items() if isinstance(outcome, MainspringError)}
+        if wrong and stops:
+            last = max(wrong)  # what stands behind it was not tried
         if len(wrong) < len(outcomes):
             yield Committed((first, last), [_id(outcomes.get(number)) for number in range(first, last + 1)])
         for line in sorted(wrong):
@@ -194,13 +196,18 @@ async def _submit(conn: Connection, actor: Actor, found: Read, *, stops: bool) -
     plain = found.plain
     if plain is not None and actor.reaches(plain.job) and not (actor.jobs and plain.batch is not None):
         # If it is refused, nothing of it was submitted: then each line gets its own error below.
-        with suppress(JobNotFound, BatchNotFound, BatchEnded, ValidationError, QueueFull):
+        try:
             async with conn.transaction() if conn.is_in_transaction() else nullcontext():
                 many = BulkSubmission(
                     plain.job, plain.args, plain.priority, batch=plain.batch, submitter=new_tasks.submitter(actor)
                 )
                 ids = await drivers.submit(conn, many)
             return {number: Submitted(id, PENDING.label, True) for number, id in zip(found.numbers, ids, strict=True)}
+        except QueueFull as full:
+            if len(found.numbers) == 1:  # asked again, it would be counted as refused twice
+                return {**found.refused, found.numbers[0]: full}
+        except (JobNotFound, BatchNotFound, BatchEnded, ValidationError):
+            pass
     if not stops:
         return {**found.refused, **await _each(conn, actor, found.numbers, found.tasks)}
     first = min(found.refused, default=None)

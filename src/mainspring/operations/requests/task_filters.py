@@ -30,6 +30,7 @@ from mainspring.model.words.globs import as_like
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name, check_text
 from mainspring.model.words.numbers import check_id
+from mainspring.store.batches import batches
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import lookup
 from mainspring.store.search.filters import Filters
@@ -93,6 +94,9 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
     )
     for id in checked.parents:
         await check_reach(conn, actor, id, must_exist=True)
+    for id in checked.batches:
+        if not await batches.exists(conn, id):
+            raise batches.not_found(id)
     return msgspec.structs.replace(
         checked,
         jobs=await _jobs(conn, actor, filter.job),

@@ -99,6 +99,10 @@ async def get(conn: Connection, batch: int) -> BatchView:
     return _views(rows)[0]
 
 
+async def exists(conn: Connection, batch: int) -> bool:
+    return await conn.fetchval("select true from mainspring.batch where id = $1", batch) is not None
+
+
 _LISTING = f"""
     {_VIEW}
      where ($1::bigint is null or b.id < $1) and ($2::smallint[] is null or b.state = any ($2))

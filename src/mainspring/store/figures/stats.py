@@ -7,13 +7,13 @@ Next:   store/figures/queues.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from mainspring.model.figures.buckets import LATENESS, added
 from mainspring.model.figures.counts import Counts
-from mainspring.model.tasks.states import PENDING, TaskState
+from mainspring.model.tasks.states import LIVE, PENDING, TaskState
 from mainspring.model.tasks.waits import why
 from mainspring.store.cluster import cluster_views, registry
 from mainspring.store.cluster.cluster_views import Leader
@@ -49,6 +49,13 @@ class LatenessView(msgspec.Struct, frozen=True):
     max: float
 
 
+class LastMinute(msgspec.Struct, frozen=True):
+    """Since the beginning of the minute before this one: of one minute to two."""
+
+    ended_per_second: float  # tasks
+    lateness_ms: LatenessView | None  # of first attempts
+
+
 class BlockedView(msgspec.Struct, frozen=True):
     """Event loops that blocking code stopped for more than a second."""
 
@@ -74,6 +81,9 @@ class WaitingView(msgspec.Struct, frozen=True):
 
 class Stats(msgspec.Struct, frozen=True):
     live: dict[str, int]  # tasks by state
+    pending_tasks: int
+    running_tasks: int
+    completed_tasks: int  # that succeeded within the last hour
     due: int
     oldest_due: datetime | None
     is_estimated: bool  # whether the three above are
@@ -84,6 +94,8 @@ class Stats(msgspec.Struct, frozen=True):
     timeouts: int  # attempts of the last hour that ran into their timeout
     queue_full_errors: int | None  # submissions ever refused by full queues; None: not known to this caller
     lateness_ms: LatenessView | None  # of first attempts of the last hour
+    last_minute: LastMinute
+    total_workers: int  # the same as agents_total
     agents_total: int
     agents_idle: int  # those that hold no task
     blocked: BlockedView
@@ -112,41 +124,46 @@ _AROUND = f"""
     select coalesce(sum(times), 0)::integer as times, coalesce(round(sum(seconds)::numeric, 1), 0)::float8 as seconds,
            ({queues.ARRIVALS}) as arrivals,
            case when has_sequence_privilege('mainspring.queue_full', 'select, usage')
-                then coalesce(pg_sequence_last_value('mainspring.queue_full'), 0) end as queue_full
+                then coalesce(pg_sequence_last_value('mainspring.queue_full'), 0) end as queue_full,
+           mainspring.now() as now
       from loops
 """
 
-# By whole minutes: up to one more than the hour.
-_LAST_HOUR = f"""
+# By whole minutes: up to one more than the span.
+_LAST = f"""
     select outcome, again, {SUMMED} from mainspring.figure
      where job_id = any($1::integer[])
-       and minute >= (select date_trunc('minute', mainspring.now() - interval '1 hour', 'UTC'))
+       and minute >= (select date_trunc('minute', mainspring.now() - $2::interval, 'UTC'))
      group by outcome, again order by outcome, again
 """
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
 async def stats(conn: Connection, jobs: Sequence[int] | None = None) -> Stats:
     """All of it; tasks only of these jobs, if they are given."""
     live = await live_tasks(conn, jobs)
-    hour = [
-        (TaskState(outcome), again, as_counts(counts))
-        for outcome, again, *counts in await conn.fetch(_LAST_HOUR, [ALL_JOBS] if jobs is None else jobs)
-    ]
+    hour, minute = await _ended(conn, jobs, HOUR), await _ended(conn, jobs, MINUTE)
     agents = [agent for agent in await registry.listing(conn) if agent.status in ("active", "draining")]
     cluster = await cluster_views.summary(conn)
-    times, seconds, arrivals, queue_full = await conn.fetchrow(_AROUND)
+    times, seconds, arrivals, queue_full, now = await conn.fetchrow(_AROUND)
+    ended = {state.label: counts.attempts for state, again, counts in hour if not again}
     return Stats(
         live=live.by_state,
+        pending_tasks=live.by_state[TaskState.PENDING.label],
+        running_tasks=live.by_state[TaskState.RUNNING.label],
+        completed_tasks=ended.get(TaskState.SUCCEEDED.label, 0),
         due=live.due,
         oldest_due=live.oldest_due,
         is_estimated=live.is_estimated,
         counted_at=live.counted_at,
         arrivals=arrivals if jobs is None else None,
-        last_hour={state.label: counts.attempts for state, again, counts in hour if not again},
+        last_hour=ended,
         retried=sum(counts.attempts for _, again, counts in hour if again),
         timeouts=sum(counts.attempts for state, _, counts in hour if state is TaskState.TIMED_OUT),
         queue_full_errors=queue_full if jobs is None else None,
         lateness_ms=_lateness([counts for _, _, counts in hour]),
+        last_minute=_last_minute(minute, now),
+        total_workers=len(agents),
         agents_total=len(agents),
         agents_idle=sum(agent.holds == 0 for agent in agents),
         blocked=BlockedView(times, seconds),
@@ -157,6 +174,20 @@ async def stats(conn: Connection, jobs: Sequence[int] | None = None) -> Stats:
         maintenance=await chore_log.listing(conn),
         tables=await vacuum.tables(conn),
     )
+
+
+Ended = list[tuple[TaskState, bool, Counts]]  # with whether the task ran again
+
+
+async def _ended(conn: Connection, jobs: Sequence[int] | None, span: timedelta) -> Ended:
+    rows = await conn.fetch(_LAST, [ALL_JOBS] if jobs is None else jobs, span)
+    return [(TaskState(outcome), again, as_counts(counts)) for outcome, again, *counts in rows]
+
+
+def _last_minute(ended: Ended, now: datetime) -> LastMinute:
+    seconds = MINUTE.total_seconds() + now.second + now.microsecond / 1e6
+    tasks = sum(counts.attempts for _, again, counts in ended if not again)
+    return LastMinute(round(tasks / seconds, 3), _lateness([counts for _, _, counts in ended]))
 
 
 async def live_tasks(conn: Connection, jobs: Sequence[int] | None = None) -> Live:
@@ -178,7 +209,8 @@ async def live_queues(conn: Connection, jobs: Sequence[int] | None = None) -> tu
 def _live(found: Sequence[Queue], is_estimated: bool, counted_at: datetime) -> Live:
     due = [queue for queue in found if queue.state is PENDING and queue.due]
     return Live(
-        by_state={state.label: tasks for state, tasks in queues.live(found).items()},
+        by_state={state.label: 0 for state in sorted(LIVE)}
+        | {state.label: tasks for state, tasks in queues.live(found).items()},
         due=sum(queue.due for queue in due),
         oldest_due=min((queue.oldest for queue in due), default=None),
         is_estimated=is_estimated,

@@ -177,7 +177,11 @@ async def create(
     """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
     changed = await register(conn, {name: definition}, replace=replace, note=note)
     if not changed and (await find(conn, name)).definition != definition:
-        raise NameTaken(f"a job named {name!r} exists and is another one; give --replace to change it", field="name")
+        raise NameTaken(
+            f"a job named {name!r} exists and is another one; replace it (--replace, or PUT without "
+            "If-None-Match) or choose another name",
+            field="name",
+        )
     return changed
 
 

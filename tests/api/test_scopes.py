@@ -14,10 +14,13 @@ import pytest
 from mainspring.api.rows import ROWS
 from mainspring.api.table import Row
 from mainspring.model.access.actors import Role
+from mainspring.model.alerts.rules import AlertRuleSpec
 from mainspring.model.flows.batches import Callback
+from mainspring.model.flows.rules import NewRule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations.definitions import calendars, daemons, jobs, schedules
+from mainspring.operations.alerting import alert_rules, mutes
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import batches, tasks
 from mainspring.operations.work.batches import NewBatch
@@ -47,8 +50,9 @@ async def make_other(conn: Connection) -> Other:
     await jobs.put(conn, ACTOR, "report", define(command(["echo"]), {}))
     hidden = define(command(["echo", MARK]), {"description": MARK})
     await jobs.put(conn, ACTOR, "payroll", hidden)
-    spec = ScheduleSpec(job="payroll", every="1s", enabled=True, calendars=["holidays"], description=MARK)
-    await calendars.put(conn, ACTOR, "holidays", ["12-25"])
+    spec = ScheduleSpec(job="payroll", every="1s", enabled=True, calendars=["payroll-days"], description=MARK)
+    await calendars.put(conn, ACTOR, "payroll-days", ["12-25"])
+    await calendars.put(conn, ACTOR, "payroll-unused", ["12-26"])
     await schedules.put(conn, ACTOR, "payroll", spec)
     await daemons.put(conn, ACTOR, "payroll-daemon", hidden)
     made = [(await tasks.submit(conn, ACTOR, NewTask(job="payroll", args={"of": MARK}, key=f"{MARK}-{n}"))).id
@@ -67,14 +71,37 @@ async def make_other(conn: Connection) -> Other:
     payroll = Callback("payroll", {"of": MARK})
     await batches.create(conn, ACTOR, NewBatch(name=MARK, on_success=payroll, on_failure=payroll))
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values (7, 1, array[$1::bigint])", made[2])
+    await rules.put(conn, ACTOR, "payroll-first", NewRule(jobs="payroll*", priority=9))
+    await alert_rules.put(conn, ACTOR, "payroll-fails", AlertRuleSpec(kind="failed", names=["payroll"]))
+    await alert_rules.put(conn, ACTOR, "payroll-misses", AlertRuleSpec(kind="missed", names=["payroll"]))
+    await mutes.create(conn, ACTOR, MARK, subjects=["job:payroll"], duration=3600.0)
+    await mutes.create(conn, ACTOR, MARK, rules=["payroll-fails"], duration=3600.0)
+    await holds.hold_job(conn, ACTOR, "payroll", note=MARK)
     message = msgspec.json.encode({"title": f"failed: job:{MARK} firing"}).decode()
     await deliveries.add(conn, "failed", [deliveries.New(DELIVERY, "ops", message)], datetime.now(UTC))
     return Other(*made)
 
 
-PATHS = {"tasks": None, "jobs": "payroll", "schedules": "payroll", "calendars": "holidays", "daemons": "payroll-daemon",
-         "batches": "1", "deliveries": str(DELIVERY)}  # fmt: skip
-OF_ALL = {"agents": "eve", "servers": "test", "tokens": "1", "sessions": "1"}
+PATHS = {
+    "tasks": None,
+    "jobs": "payroll",
+    "schedules": "payroll",
+    "calendars": "payroll-days",
+    "daemons": "payroll-daemon",
+    "batches": "1",
+    "priority-rules": "payroll-first",
+    "alert-rules": "payroll-fails",
+    "deliveries": str(DELIVERY),
+}
+OF_ALL = {
+    "mutes": "1",
+    "channels": "ops",
+    "alerts": "1",
+    "agents": "eve",
+    "servers": "test",
+    "tokens": "1",
+    "sessions": "1",
+}
 
 BODIES: dict[str, Any] = {
     "POST /tasks": {"job": "payroll"},
@@ -95,6 +122,15 @@ BODIES: dict[str, Any] = {
     "PATCH /settings": {"placement": "least_tasks"},
     "POST /preview": {"job": "payroll", "every": "1h"},
     "POST /forecast/spread": {"at": datetime.now(UTC).isoformat(), "by": "jitter"},
+    "POST /priority-rules/test": {"job": "report"},
+    "PUT /priority-rules/{name}": {"jobs": "payroll", "priority": 1},
+    "PUT /alert-rules/{name}": {"kind": "failed"},
+    "PATCH /alert-rules/{name}": {"severity": "critical"},
+    "PUT /channels/{name}": {"type": "webhook", "url": "https://127.0.0.1/"},
+    "PATCH /channels/{name}": {"enabled": False},
+    "POST /mutes": {"note": "quiet", "subjects": ["job:report"], "duration": 60},
+    "POST /tasks/flow": {"steps": [{"job": "payroll"}]},
+    "POST /schedules/{name}/skip": {},
     "POST /tokens": {"name": "more", "role": "admin"},
     "POST /logins": {"role": "admin", "jobs": []},
 }  # fmt: skip
@@ -112,6 +148,10 @@ QUERIES = {
     "GET /forecast": ("by=job", "by=label"),
     "GET /forecast/cell": (f"at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}&cell=24h",),
     "GET /fired": (_HOUR,),
+    "GET /calendars": ("", "limit=1"),
+    "GET /alert-rules": ("", "limit=1"),
+    "GET /alerts": ("", "limit=1"),
+    "GET /deliveries": ("", "limit=1"),
     "GET /jobs": ("", "name=pay*", "limit=1"),
     "GET /schedules": ("", "order=next", "name=pay*", "job=pay*", "job=payroll", "limit=1"),
     "GET /segments/moves": ("limit=10",),
@@ -119,6 +159,44 @@ QUERIES = {
 }
 # Of all jobs and of none: who is narrowed to some reads them, and they name no job.
 STREAMED = {"GET /events", "GET /tasks/{id}/events", "GET /tasks/{id}/output", "POST /tasks/bulk"}
+
+
+# Operations for which somebody has asked what they tell of jobs out of reach, and put that into `make_other`, PATHS,
+# BODIES and QUERIES where the test below must reach for it.
+CONSIDERED = """
+    POST /actions/schedules; POST /actions/tasks; GET /agents; GET /agents/{name}; GET /agents/{name}/armed; POST
+    /agents/{name}/drain; GET /agents/{name}/sessions; POST /agents/{name}/undrain; GET /alert-kinds; GET
+    /alert-rules; DELETE /alert-rules/{name}; GET /alert-rules/{name}; PATCH /alert-rules/{name}; PUT
+    /alert-rules/{name}; POST /alert-rules/{name}/test; GET /alerts; GET /alerts/{id}; GET /armed; GET /audit; GET
+    /autoscale; GET /batches; POST /batches; GET /batches/{id}; POST /batches/{id}/cancel; POST /batches/{id}/close;
+    GET /batches/{id}/flow; POST /batches/{id}/retry; GET /calendars; DELETE /calendars/{name}; GET
+    /calendars/{name}; PUT /calendars/{name}; GET /channels; DELETE /channels/{name}; GET /channels/{name}; PATCH
+    /channels/{name}; PUT /channels/{name}; POST /channels/{name}/test; GET /check; GET /daemons; DELETE
+    /daemons/{name}; GET /daemons/{name}; PUT /daemons/{name}; POST /daemons/{name}/restart; POST
+    /daemons/{name}/scale; POST /daemons/{name}/start; POST /daemons/{name}/stop; GET /deliveries; GET
+    /deliveries/{id}; GET /events; GET /failing; GET /figures; GET /figures/jobs; GET /fired; GET /fires/missed; GET
+    /fires/next; GET /forecast; GET /forecast/cell; POST /forecast/spread; GET /health; GET /hold; POST /hold; GET
+    /jobs; DELETE /jobs/{name}; GET /jobs/{name}; PATCH /jobs/{name}; PUT /jobs/{name}; POST /jobs/{name}/hold; POST
+    /jobs/{name}/release; POST /logins; GET /metrics; GET /mutes; POST /mutes; DELETE /mutes/{id}; GET /postgresql;
+    POST /preview; GET /priority-rules; POST /priority-rules/test; DELETE /priority-rules/{name}; GET
+    /priority-rules/{name}; PUT /priority-rules/{name}; GET /punctuality; GET /queues; POST /release; GET
+    /schedule-count; GET /schedules; DELETE /schedules/{name}; GET /schedules/{name}; PATCH /schedules/{name}; PUT
+    /schedules/{name}; POST /schedules/{name}/backfill; POST /schedules/{name}/disable; POST
+    /schedules/{name}/enable; GET /schedules/{name}/explain; GET /schedules/{name}/fires; GET
+    /schedules/{name}/next; POST /schedules/{name}/run; POST /schedules/{name}/skip; GET /schedules/{name}/slo; POST
+    /schedules/{name}/unskip; GET /segments; GET /segments/moves; GET /servers; GET /servers/{name}; DELETE
+    /session; GET /session; GET /sessions; DELETE /sessions/{id}; GET /settings; PATCH /settings; GET /stats; GET
+    /strips; GET /tasks; POST /tasks; POST /tasks/bulk; GET /tasks/count; POST /tasks/flow; DELETE /tasks/{id}; GET
+    /tasks/{id}; PATCH /tasks/{id}; GET /tasks/{id}/attempts; POST /tasks/{id}/cancel; GET /tasks/{id}/children; GET
+    /tasks/{id}/events; GET /tasks/{id}/flow; GET /tasks/{id}/output; POST /tasks/{id}/pause; POST
+    /tasks/{id}/restart; POST /tasks/{id}/resume; POST /tasks/{id}/retry; POST /tasks/{id}/skip; GET
+    /tasks/{id}/status; GET /timeline; GET /tokens; POST /tokens; DELETE /tokens/{id}
+"""
+
+
+def test_every_operation_was_considered() -> None:
+    considered = {one.strip() for one in " ".join(CONSIDERED.split()).split(";")}
+    assert considered == {f"{row.method} {row.path}" for row in ROWS if row.roles}
 
 
 def requests_of(row: Row, other: Other) -> list[tuple[str, str, Any]]:

@@ -25,8 +25,13 @@ async def test_a_calendar_is_kept_while_a_schedule_uses_it(conn: Connection) -> 
     assert (change.created, change.changed, change.calendar.version) == (False, True, 2)
     assert change.calendar.schedules == ["nightly"]
     assert same_in_json(change, CalendarChange)
-    other = await calendars.show(conn, Actor("x", jobs=("x",)), "free")
-    assert other.schedules == [], "those of other jobs are not told"
+    narrow = Actor("x", jobs=("hell*",))
+    assert (await calendars.show(conn, narrow, "free")).schedules == ["nightly"]
+    assert [one.name for one in (await calendars.listing(conn, narrow)).items] == ["free"]
+    other = Actor("x", jobs=("x",))
+    with pytest.raises(CalendarNotFound):
+        await calendars.show(conn, other, "free")
+    assert (await calendars.listing(conn, other)).items == []
     assert (await schedules.show(conn, ACTOR, "nightly")).schedule.policies.excluded == ("sat",)
     with pytest.raises(Conflict, match="is used by nightly"):
         await calendars.delete(conn, ACTOR, "free")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.tasks.large_json import at_once
 from mainspring.operations.requests import lines
+from mainspring.operations.requests.large_json import at_once
 from mainspring.operations.requests.lines import Chunk, Lines, Read, read
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from mainspring.api.problems import Malformed, TooLarge, UnsupportedMediaType
 from mainspring.errors import MainspringError, ValidationError, shown
-from mainspring.model.tasks.large_json import Steps, at_once, check_unreadable, decode_in_steps
 from mainspring.model.tasks.payload import UNREADABLE, decode, too_deep
 from mainspring.operations.parts.slices import in_slices
+from mainspring.operations.requests.large_json import Steps, at_once, check_unreadable, decode_in_steps
 
 MOST_BYTES = 1024 * 1024
 LARGE = 16 * 1024  # bytes from which JSON is read in steps, between which others have their turn

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.access.patterns import MOST, check_patterns, is_within
+from mainspring.model.access.patterns import MOST, check_patterns, is_within, overlap
+from mainspring.model.words.globs import matches
 
 WITHIN: list[tuple[list[str], list[str]]] = [
     ([], []),
@@ -58,3 +59,31 @@ def test_what_is_no_list_of_patterns_is_refused(given: list[str]) -> None:
     with pytest.raises(ValidationError) as raised:
         check_patterns(given, field="jobs")
     assert raised.value.field == "jobs"
+
+
+@pytest.mark.parametrize(
+    ("glob", "pattern", "can"),
+    [
+        ("payroll*", "report*", False),
+        ("*", "report*", True),
+        ("report", "report*", True),
+        ("*-eu", "report*", True),
+        ("rep*", "report-eu", True),
+        ("rep?rt", "rep?rt", True),
+        ("reporx", "report", False),
+        ("a*b", "?", False),
+        ("ab*", "[ab]b", True),
+        ("a*c", "a", False),
+        ("", "*", True),
+        ("*x*", "a*y", True),
+        ("*x", "a*y", False),
+    ],
+)
+def test_whether_a_name_can_match_both(glob: str, pattern: str, can: bool) -> None:
+    assert overlap([glob], [pattern]) == can
+
+
+@given(st.text("ab*", max_size=5), st.text("ab*?", max_size=5), st.text("ab", max_size=6))
+def test_patterns_that_both_match_a_name_overlap(glob: str, pattern: str, name: str) -> None:
+    if matches(name, [glob]) and fnmatchcase(name, pattern):
+        assert overlap([glob], [pattern])

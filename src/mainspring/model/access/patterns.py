@@ -5,6 +5,7 @@ Next: model/access/actors.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -12,6 +13,7 @@ from mainspring.errors import ValidationError
 from mainspring.model.words.names import check_name
 
 MOST = 100
+_SET = re.compile(r"\[!?\]?[^\]]*\]")
 
 
 def check_patterns(given: Sequence[str], *, field: str) -> tuple[str, ...]:
@@ -29,6 +31,40 @@ def is_within(inner: Sequence[str], outer: Sequence[str]) -> bool:
     if not outer:
         return True
     return bool(inner) and all(any(_contains(wide, narrow) for wide in outer) for narrow in inner)
+
+
+def overlap(globs: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether there can be a name that both match: globs, in which only `*` is special, and patterns of the shell.
+
+    Where that is hard to tell it says yes: `[…]` may be any character.
+    """
+    plain = [_SET.sub("?", pattern) for pattern in patterns]
+    return any(_overlap(glob, pattern) for glob in globs for pattern in plain)
+
+
+def _overlap(glob: str, pattern: str) -> bool:
+    """By the places in `pattern` that can be reached with each character of `glob`."""
+    reached = _past_stars({0}, pattern)
+    for character in glob:
+        if character == "*":
+            reached = set(range(min(reached), len(pattern) + 1))
+            continue
+        follow = {
+            at + (pattern[at] != "*") for at in reached if at < len(pattern) and pattern[at] in ("*", "?", character)
+        }
+        reached = _past_stars(follow, pattern)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _past_stars(places: set[int], pattern: str) -> set[int]:
+    found = set(places)
+    for at in places:
+        while at < len(pattern) and pattern[at] == "*":
+            at += 1
+            found.add(at)
+    return found
 
 
 def _contains(wide: str, narrow: str) -> bool:

@@ -93,11 +93,11 @@ def _parameter(field: FieldInfo) -> KindParameter:
 async def listing(
     conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT
 ) -> Page[AlertRuleView]:
-    """All alert rules by name."""
+    """Alert rules by name; those that can find something of a job within reach, or something that is of all jobs."""
     found = await by_name.page(
         lambda after, count: rules.listing(conn, after=after, limit=count),
         lambda rule: rule.name,
-        lambda _: True,
+        lambda rule: _is_within_reach(actor, rule),
         filters={"list": "alert rules"},
         cursor=cursor,
         limit=limit,
@@ -107,7 +107,7 @@ async def listing(
 
 async def show(conn: Connection, actor: Actor, name: str) -> AlertRuleView:
     """One alert rule."""
-    return _view(await _find(conn, name))
+    return _view(await _find_within_reach(conn, actor, name))
 
 
 async def put(
@@ -187,7 +187,7 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
 
 async def evaluate(conn: Connection, actor: Actor, name: str, *, since: Duration = 3600.0) -> AlertRuleTest:
     """What an alert rule finds now, of events within so long; nothing is noted or told."""
-    rule = await _find(conn, name)
+    rule = await _find_within_reach(conn, actor, name)
     if rule.kind not in FIND:
         raise ValidationError(f"kind: no server of this version evaluates rules of kind {rule.kind}", field="kind")
     back = min(seconds(since, field="since"), LONGEST_TEST)
@@ -204,6 +204,21 @@ async def evaluate(conn: Connection, actor: Actor, name: str, *, since: Duration
 
 def _check_reach(actor: Actor) -> None:
     reach.check_all(actor, "alert rules are about what happens to tasks")
+
+
+def _is_within_reach(actor: Actor, rule: StoredRule) -> bool:
+    """A schedule has a name of its own, which says nothing of its job: rules that name some are not shown."""
+    about = KINDS[rule.kind].about if rule.kind in KINDS else ""
+    if about in ("schedules", "daemons"):
+        return not actor.jobs or not rule.names or "*" in rule.names
+    return about != "jobs" or reach.concerns(actor, rule.names or ())
+
+
+async def _find_within_reach(conn: Connection, actor: Actor, name: str) -> StoredRule:
+    found = await _find(conn, name)
+    if not _is_within_reach(actor, found):
+        raise _not_found(name)
+    return found
 
 
 async def _find(conn: Connection, name: str, *, lock: bool = False) -> StoredRule:

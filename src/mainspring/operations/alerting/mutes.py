@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.model.access.actors import Actor
+from mainspring.model.access.patterns import overlap
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.names import check_name, check_note
 from mainspring.operations.parts import reach
@@ -23,8 +24,17 @@ MOST_PATTERNS = 100
 
 
 async def listing(conn: Connection, actor: Actor) -> list[MuteView]:
-    """The mutes in force, the first to end first."""
-    return await mutes.listing(conn)
+    """The mutes in force, the first to end first; without those that name what is out of reach."""
+    return [mute for mute in await mutes.listing(conn) if _is_within_reach(actor, mute)]
+
+
+def _is_within_reach(actor: Actor, mute: MuteView) -> bool:
+    """Its note may tell of all that it names."""
+    if not actor.jobs:
+        return True
+    reached = [f"job:{pattern}" for pattern in actor.jobs]
+    names_all = all(rule == "*" for rule in mute.rules)
+    return all(overlap([subject], reached) for subject in mute.subjects) and (bool(mute.subjects) or names_all)
 
 
 async def create(

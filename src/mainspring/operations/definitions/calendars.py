@@ -41,11 +41,12 @@ class CalendarChange(msgspec.Struct, frozen=True):
 async def listing(
     conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT
 ) -> Page[CalendarView]:
-    """All calendars by name."""
+    """Calendars by name; for who is narrowed to some jobs, those that their schedules use."""
+    used = await calendars.using_jobs(conn) if actor.jobs else {}
     found = await by_name.page(
         lambda after, count: calendars.listing(conn, after=after, limit=count),
         lambda calendar: calendar.name,
-        lambda _: True,
+        lambda calendar: not actor.jobs or any(map(actor.reaches, used.get(calendar.name, ()))),
         filters={"list": "calendars"},
         cursor=cursor,
         limit=limit,
@@ -55,7 +56,10 @@ async def listing(
 
 async def show(conn: Connection, actor: Actor, name: str) -> CalendarView:
     """One calendar, with the schedules that use it."""
-    return await _with_users(conn, actor, await _find(conn, name))
+    found = await _with_users(conn, actor, await _find(conn, name))
+    if actor.jobs and not found.schedules:
+        raise _not_found(name)
+    return found
 
 
 async def put(
@@ -99,6 +103,8 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
     """Remove a calendar. It is a conflict if a schedule uses it."""
     async with conn.transaction():
         calendar = await _find(conn, name, lock=True)
+        if actor.jobs and not any(map(actor.reaches, (await calendars.users(conn, name)).values())):
+            raise _not_found(name)
         await _check_users(conn, actor, name)
         check_version("calendar", name, calendar.version, version)
         if quiet := await rules.using_calendar(conn, name):
@@ -116,7 +122,10 @@ async def _find(conn: Connection, name: str, *, lock: bool = False) -> Calendar:
 
 async def _check_users(conn: Connection, actor: Actor, name: str) -> None:
     """Its days decide when schedules run: an actor who changes them must have access to the jobs of those."""
-    reach.check_each(actor, (await calendars.users(conn, name)).values(), f"calendar {name!r} is used by schedules")
+    users = await calendars.users(conn, name)
+    if actor.jobs and not users:
+        reach.check_all(actor, f"calendar {name!r} may be meant for schedules")
+    reach.check_each(actor, users.values(), f"calendar {name!r} is used by schedules")
 
 
 def _not_found(name: str) -> CalendarNotFound:

@@ -70,13 +70,16 @@ class RuleTest(msgspec.Struct, frozen=True):
 
 
 async def listing(conn: Connection, actor: Actor) -> list[RuleView]:
-    """All priority rules, in the order in which they are asked."""
-    return [_view(stored) for stored in await rules.listing(conn)]
+    """The priority rules, in the order in which they are asked; those that can concern a job within reach."""
+    return [_view(stored) for stored in await rules.listing(conn) if reach.concerns(actor, [stored.rule.jobs])]
 
 
 async def show(conn: Connection, actor: Actor, name: str) -> RuleView:
     """One priority rule, as it stands."""
-    return _view(await _find(conn, name))
+    found = await _find(conn, name)
+    if not reach.concerns(actor, [found.rule.jobs]):
+        raise _not_found(name)
+    return _view(found)
 
 
 async def put(
@@ -129,7 +132,7 @@ async def explain(
         raise JobNotFound(f"no job named {job!r}; `mainspring job list` shows what there is", field="job")
     definition = (await jobs.find(conn, job)).definition
     given = None if priority is None else priority_level(priority)
-    found = await rules.listing(conn)
+    found = [stored for stored in await rules.listing(conn) if reach.concerns(actor, [stored.rule.jobs])]
     facts = await rules.facts(
         conn, job, encode(dict(args or {}), "args"), check_tags(list(tags)), origin, submitter or actor.name, COUNTED
     )

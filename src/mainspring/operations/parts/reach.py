@@ -5,10 +5,11 @@ Next: model/access/actors.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mainspring.errors import Forbidden
 from mainspring.model.access.actors import Actor
+from mainspring.model.access.patterns import overlap
 
 
 def check_all(actor: Actor, what: str) -> None:
@@ -21,6 +22,11 @@ def check_each(actor: Actor, jobs: Iterable[str], what: str) -> None:
     """Forbidden if the actor does not reach each of these jobs. They are not named: it may not know of them."""
     if not all(actor.reaches(job) for job in jobs):
         raise _narrowed(actor, f"{what} of others")
+
+
+def concerns(actor: Actor, globs: Sequence[str]) -> bool:
+    """Whether what is for jobs of these names, in which `*` is special, can concern a job that the actor reaches."""
+    return not actor.jobs or not globs or overlap(globs, actor.jobs)
 
 
 def _narrowed(actor: Actor, why: str) -> Forbidden:

@@ -2,7 +2,7 @@
 
 A chunk is full with 1,000 lines or 1 MB. Most lines keep all rules of model/tasks/payload.py at first sight, and are
 read by the hundred; others are read one by one, so that each gets its own error. Knows no I/O: reading is a generator
-that yields between its steps, as model/tasks/large_json.py.
+that yields between its steps, as operations/requests/large_json.py.
 Next: operations/requests/new_tasks.py
 """
 
@@ -16,10 +16,10 @@ import msgspec
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.tasks.define_job import priority_level
-from mainspring.model.tasks.large_json import Steps, decode_in_steps
 from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
+from mainspring.operations.requests.large_json import Steps, decode_in_steps
 from mainspring.operations.requests.new_tasks import NewTask
 
 LINES, BYTES = 1000, 1024 * 1024  # of a chunk

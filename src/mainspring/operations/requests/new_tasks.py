@@ -38,7 +38,6 @@ from mainspring.model.flows.options import (
 from mainspring.model.limits.limits import check_concurrency_key
 from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.define_job import priority_level
-from mainspring.model.tasks.large_json import is_plain_in_steps
 from mainspring.model.tasks.payload import checked_text, encode
 from mainspring.model.tasks.states import PENDING
 from mainspring.model.tasks.waits import able_names, why
@@ -47,6 +46,7 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.parts.slices import Slices, in_slices
+from mainspring.operations.requests.large_json import is_plain_in_steps
 from mainspring.store.batches import batches
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection

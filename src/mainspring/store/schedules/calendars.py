@@ -83,6 +83,22 @@ async def users(conn: Connection, name: str) -> dict[str, str]:
     return {row["name"]: row["job"] for row in await conn.fetch(_USERS, name)}
 
 
+_USING_JOBS = """
+    select distinct calendar, j.name as job
+      from mainspring.schedule s join mainspring.job j on j.id = s.job_id,
+           jsonb_array_elements_text(s.policies->'calendars') calendar
+     where s.namespace = 'default' and jsonb_typeof(s.policies->'calendars') = 'array'
+"""
+
+
+async def using_jobs(conn: Connection) -> dict[str, list[str]]:
+    """The jobs whose schedules use each calendar."""
+    found: dict[str, list[str]] = {}
+    for calendar, job in await conn.fetch(_USING_JOBS):
+        found.setdefault(calendar, []).append(job)
+    return found
+
+
 _LIST = """
     select name, days, version from mainspring.calendar
      where namespace = 'default' and ($1::text is null or name > $1) order by name limit $2

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.tasks import large_json
-from mainspring.model.tasks.large_json import at_once, check_unreadable, decode_in_steps, is_plain_in_steps
 from mainspring.model.tasks.payload import MAX_DEPTH, decode, decode_part, encode
+from mainspring.operations.requests import large_json
+from mainspring.operations.requests.large_json import at_once, check_unreadable, decode_in_steps, is_plain_in_steps
 
 TEXT = st.text(max_size=12) | st.sampled_from(["NaN", "a,b", "]{[", 'q"\\', "\\u0041", "é\u2028\\", "x" * 60])
 VALUES = st.recursive(

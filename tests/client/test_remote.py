@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from tests.client.conftest import ACTOR
@@ -28,6 +29,7 @@ from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import settings
 from mainspring.operations.condition import cluster
 from mainspring.operations.definitions import jobs
+from mainspring.operations.requests.bulk import Committed, Done, RefusedLine
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
@@ -79,6 +81,20 @@ async def test_namespaces_and_sync_are_the_same_calls(remote: Client, task: int)
     assert await remote.tasks.show(task) == await remote.call(tasks.show, task)
     found = await asyncio.to_thread(lambda: remote.sync.tasks.show(task))
     assert found == await remote.tasks.show(task)
+
+
+async def test_sync_code_follows_output_and_submits_lines(remote: Client, task: int) -> None:
+    assert (await remote.tasks.show(task)).state == "pending"  # sync calls now use this event loop
+    assert await asyncio.to_thread(lambda: list(remote.sync.follow(task, wait=False))) == []
+    lines = [b'{"job": "hello"}', b'{"job": "nothing"}\n']
+    commit, refused, done = await asyncio.to_thread(lambda: list(remote.sync.submit_lines(lines)))
+    assert isinstance(commit, Committed)
+    id = commit.ids[0]
+    assert id is not None
+    assert (refused, done) == (RefusedLine(2, "job_not_found", ANY, "job"), Done(True, 1, 1))
+    cancelled = await asyncio.to_thread(lambda: remote.sync.tasks.cancel(id))
+    ended = await asyncio.to_thread(lambda: remote.sync.ended(id, 20))
+    assert ended.state == cancelled.state == "cancelled"
 
 
 async def test_sync_calls_in_async_code_say_what_to_write_instead(remote: Client, task: int) -> None:

@@ -49,4 +49,7 @@ async def test_postgresql_names_the_oldest_transaction(conn: Connection, dsn: st
 
 async def test_figures_count_live_tasks(conn: Connection, make_task: MakeTask) -> None:
     await make_task()
-    assert (await cluster.stats(conn, ACTOR)).live == {"pending": 1}
+    found = await cluster.stats(conn, ACTOR)
+    assert found.live == {"blocked": 0, "pending": 1, "assigned": 0, "running": 0}
+    assert (found.pending_tasks, found.running_tasks, found.completed_tasks) == (1, 0, 0)
+    assert found.total_workers == found.agents_total == 0

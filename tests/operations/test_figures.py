@@ -55,8 +55,10 @@ async def counted(conn: Connection) -> None:
 @pytest.mark.usefixtures("counted")
 async def test_an_actor_with_patterns_sees_the_figures_of_its_jobs(conn: Connection) -> None:
     every, own = await cluster.stats(conn, ACTOR), await cluster.stats(conn, NARROW)
-    assert (every.live, every.last_hour, every.due) == ({"pending": 2}, {"succeeded": 8}, 2)
-    assert (own.live, own.last_hour, own.due, own.arrivals) == ({"pending": 1}, {"succeeded": 3}, 1, None)
+    assert (every.pending_tasks, every.last_hour, every.due) == (2, {"succeeded": 8}, 2)
+    assert (own.pending_tasks, own.last_hour, own.due, own.arrivals) == (1, {"succeeded": 3}, 1, None)
+    assert own.completed_tasks == 3
+    assert every.last_minute.ended_per_second > own.last_minute.ended_per_second > 0
     assert [each.jobs for each in own.waiting] == [["shop.mail"]]
     assert [each.tasks for each in own.waiting] == [1]
     totals = [

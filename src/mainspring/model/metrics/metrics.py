@@ -183,7 +183,10 @@ CLUSTER_WAITING = _gauge(
     "dispatching: an agent can take them. At most 1,000 are counted for each pool.",
     "code",
 )
-CLUSTER_CREATED = _counter("cluster_tasks_created_total", "Tasks ever created, by the sequence of their ids.")
+CLUSTER_CREATED = _counter(
+    "cluster_tasks_created_total",
+    "Task ids ever drawn: tasks created, and submissions that were refused or rolled back.",
+)
 CLUSTER_QUEUE_FULL = _counter(
     "cluster_queue_full_total", "Submissions ever refused because too many tasks waited, by whichever program."
 )

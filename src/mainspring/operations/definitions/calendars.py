@@ -41,7 +41,7 @@ class CalendarChange(msgspec.Struct, frozen=True):
 async def listing(
     conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT
 ) -> Page[CalendarView]:
-    """Calendars by name; for who is narrowed to some jobs, those that their schedules use."""
+    """Calendars by name; an actor that is narrowed to some jobs sees those that their schedules use."""
     used = await calendars.using_jobs(conn) if actor.jobs else {}
     found = await by_name.page(
         lambda after, count: calendars.listing(conn, after=after, limit=count),

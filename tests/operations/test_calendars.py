@@ -61,6 +61,12 @@ async def test_a_version_is_demanded_and_a_name_is_taken(conn: Connection) -> No
     await calendars.delete(conn, ACTOR, "free", version=2)
 
 
+async def test_a_calendar_has_a_bound(conn: Connection) -> None:
+    with pytest.raises(ValidationError, match="5,001; at most 5,000"):
+        await calendars.put(conn, ACTOR, "free", ["12-25"] * 5_001)
+    assert (await calendars.listing(conn, ACTOR)).items == []
+
+
 async def test_a_list_comes_in_pages(conn: Connection) -> None:
     for name in ("a", "b", "c"):
         await calendars.put(conn, ACTOR, name, ["sun"])

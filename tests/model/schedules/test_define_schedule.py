@@ -238,6 +238,7 @@ def test_each_refusal_names_its_field_and_says_what_to_write(options: dict[str, 
     [
         ({"args": {"x": float("nan")}}, "args", "not a JSON number"),
         ({"args": {"x": "\x00"}}, "args", "NUL"),
+        ({"args": {"x": "x" * 65_536}}, "args", "at most 64 kB. Store the data elsewhere"),
         ({"args": {"x": object()}}, "args", "cannot be written as JSON"),
         ({"args": {"x": 2**60}}, "args", "2^53"),
         ({"description": "\x00"}, "description", "NUL"),

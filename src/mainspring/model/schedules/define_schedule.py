@@ -27,7 +27,7 @@ from mainspring.model.schedules.schedules import (
 )
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.define_http import check_url
-from mainspring.model.tasks.payload import encode
+from mainspring.model.tasks.payload import KEPT_BYTES, encode
 from mainspring.model.watch.slo import Slo, SloSpec, read_slo
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.instants import check_instant, parse_instant
@@ -313,7 +313,7 @@ def _names(given: Any) -> tuple[str, ...]:
 
 def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as the database returns them, so that a schedule equals its stored form."""
-    kept: dict[str, Any] = msgspec.json.decode(encode(args, "args"))
+    kept: dict[str, Any] = msgspec.json.decode(encode(args, "args", KEPT_BYTES))
     return kept
 
 

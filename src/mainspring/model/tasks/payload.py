@@ -17,6 +17,7 @@ from mainspring.errors import ValidationError, shown
 from mainspring.model.words.numbers import is_exact
 
 MAX_BYTES = 1024 * 1024
+KEPT_BYTES = 64 * 1024  # of arguments in a definition: every list of schedules and every plan time reads them
 MAX_DEPTH = 64
 MAX_ERROR = 8000  # characters of an error message
 
@@ -26,7 +27,7 @@ _LONG_NUMBER = re.compile(r"[0-9]{16}")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
-def encode(value: Any, what: str) -> str:
+def encode(value: Any, what: str, most: int = MAX_BYTES) -> str:
     """The value as JSON text; a ValidationError that begins with `what` if that is impossible."""
     if value is None:
         return "null"
@@ -38,16 +39,17 @@ def encode(value: Any, what: str) -> str:
         raise too_deep(what) from None
     except (TypeError, ValueError) as error:
         raise ValidationError(f"{what}: cannot be written as JSON ({error})", field=what) from None
-    return checked_text(data, what)
+    return checked_text(data, what, most)
 
 
-def checked_text(data: bytes, what: str) -> str:
+def checked_text(data: bytes, what: str, most: int = MAX_BYTES) -> str:
     """JSON of values that were checked; ValidationError if it is too long, or text in it holds NUL."""
     text = data.decode()
     check_nul(text, what)
-    if len(data) > MAX_BYTES:
+    if len(data) > most:
+        limit = "1 MB" if most == MAX_BYTES else f"{most // 1024} kB"
         raise ValidationError(
-            f"{what}: {len(data):,} bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference",
+            f"{what}: {len(data):,} bytes of JSON; at most {limit}. Store the data elsewhere and pass a reference",
             field=what,
         )
     return text

@@ -15,7 +15,7 @@ from mainspring.errors import BatchEnded, JobNotFound, ValidationError, shown
 from mainspring.model.access.actors import Actor
 from mainspring.model.flows.batches import BatchState, Callback
 from mainspring.model.tasks.define_job import priority_level
-from mainspring.model.tasks.payload import encode
+from mainspring.model.tasks.payload import KEPT_BYTES, encode
 from mainspring.model.words.globs import as_like
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import MAX_INTEGER, check_id
@@ -61,7 +61,7 @@ def _callback(actor: Actor, callback: Callback | None, field: str) -> str | None
     job = check_name(callback.job, field=field)
     if not actor.reaches(job):
         raise JobNotFound(f"{field}: no job named {job!r}; `mainspring job list` shows what there is", field=field)
-    args = encode(callback.args, field)
+    args = encode(callback.args, field, KEPT_BYTES)
     level = None if callback.priority is None else str(priority_level(callback.priority))
     found = {"job": job, "args": msgspec.Raw(args.encode()), **({} if level is None else {"priority": level})}
     return msgspec.json.encode(found).decode()

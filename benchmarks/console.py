@@ -215,7 +215,7 @@ PAN = """(frames) => new Promise((done) => {
     const box = canvas.getBoundingClientRect();
     const tell = (kind, x) => canvas.dispatchEvent(new PointerEvent(kind, {
         clientX: x, clientY: box.top + 10, pointerId: 1, bubbles: true, isPrimary: true }));
-    canvas.setPointerCapture = () => {};
+    canvas.parentElement.setPointerCapture = () => {};
     tell("pointerdown", 900);
     const took = [];
     const began = performance.now();

@@ -11,12 +11,12 @@ import { startPrefs } from "./core/prefs";
 import { match, path, startRouter } from "./core/router";
 import type { Names } from "./core/router";
 import Login from "./pages/login";
-import { Empty, Loading, Problem } from "./parts/page";
+import { Empty, Loading, Page, Problem } from "./parts/page";
 import { Shell } from "./parts/shell";
 import { load, ROUTES } from "./routes";
-import type { Page, PageOf } from "./routes";
+import type { Page as Route, PageOf } from "./routes";
 
-function found(at: string): { page: Page; names: Names; pattern: string } | null {
+function found(at: string): { page: Route; names: Names; pattern: string } | null {
   for (const [pattern, page] of ROUTES) {
     const names = match(pattern, at);
     if (names) return { page, names, pattern };
@@ -49,9 +49,11 @@ function Content() {
   }, [route?.pattern]);
   if (!route)
     return (
-      <Empty title="There is no such page.">
-        <a href=".">Go to the overview</a>
-      </Empty>
+      <Page title="Not found">
+        <Empty title="There is no such page.">
+          <a href=".">Go to the overview</a>
+        </Empty>
+      </Page>
     );
   if (fault) return <Problem refusal={ownFault(fault)} retry={() => location.reload()} />;
   if (loaded?.pattern !== route.pattern) return <Loading />;

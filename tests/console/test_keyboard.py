@@ -130,6 +130,7 @@ def test_an_address_that_no_page_has_shows_the_way_home(open_page: Open) -> None
     answer = page.goto("nothing/here")
     assert answer.status == 404
     page.get_by_text("There is no such page.").wait_for()
+    page.get_by_role("heading", level=1, name="Not found").wait_for()
     page.get_by_role("link", name="Go to the overview").click()
     page.get_by_role("heading", name="Overview", level=1).wait_for()
 

@@ -110,7 +110,7 @@ def test_zoom_and_pan_by_keyboard_wheel_and_drag_are_in_the_address(up: Up, stor
     until(at="20")
     page.keyboard.press("Home")
     page.wait_for_url(lambda url: "at=" not in url)
-    canvas = page.locator(".p-rows canvas")
+    canvas = page.locator(".p-plot")
     canvas.hover(position={"x": 300, "y": 20})
     page.mouse.wheel(0, 120)
     until(range="6h", at="20")
@@ -142,14 +142,15 @@ def test_a_mark_is_chosen_by_key_told_in_words_and_explained(up: Up, story: date
     page.get_by_text("Skipped, overlap: the run of").first.wait_for()
     assert f"/schedules/p-report/at/{iso(at)}".replace(":", "%3A") in page.url
     page.go_back()
-    canvas = page.locator(".p-rows canvas")
+    canvas = page.locator(".p-plot")
     canvas.wait_for()
     page.locator(".p-legend").wait_for()
     spot = page.evaluate(
         f"""() => {{
-            const canvas = document.querySelector('.p-rows canvas');
+            const [plot, canvas] = ['.p-plot', '.p-plot canvas'].map((one) => document.querySelector(one));
             const item = {SCENE}.rows[0].items.find((one) => one.letter === 'o');
-            return {{ x: item.x + canvas.shift, y: item.y + 7 }};
+            const shift = canvas.getBoundingClientRect().left - plot.getBoundingClientRect().left;
+            return {{ x: item.x + shift, y: item.y + 7 }};
         }}"""
     )
     canvas.hover(position=spot)
@@ -158,15 +159,14 @@ def test_a_mark_is_chosen_by_key_told_in_words_and_explained(up: Up, story: date
     page.locator('.p-step[data-code="overlap"]').wait_for()
 
 
-# of each row, whether its first tick in view has been drawn
+# of each row, whether its first tick has been drawn
 PAINTED = f"""() => {{
     const canvas = document.querySelector('.p-rows canvas');
     const {{ rows, plot }} = {SCENE};
     const on = canvas.getContext('2d');
     return rows.map((row) => {{
-        const at = ({{ x }}) => x + canvas.shift;
-        const item = row.items.find((one) => one.is === 'tick' && at(one) > 5 && at(one) < plot - 5);
-        const x = Math.round(at(item) * devicePixelRatio) - 1;
+        const item = row.items.find((one) => one.is === 'tick' && one.x > 5 && one.x < 1.5 * plot - 5);
+        const x = Math.round(item.x * devicePixelRatio) - 1;
         const dots = on.getImageData(x, Math.round((item.y + 7) * devicePixelRatio), 3, 1).data;
         return dots.some((value, place) => place % 4 === 3 && value > 100);
     }});
@@ -223,7 +223,7 @@ def test_runs_stand_beside_each_other_by_agent(up: Up, open_page: Open) -> None:
     page.get_by_role("button", name="Table").click()
     page.locator(f'tr[data-id="{id}"]').get_by_text("succeeded").wait_for()
     page.get_by_role("button", name="Picture").click()
-    page.locator(".p-rows canvas").wait_for()
+    page.locator(".p-plot").wait_for()
     runs = page.evaluate(f"() => {SCENE}.rows.flatMap((row) => row.items.map((item) => item.of[0].id))")
     assert id in runs
 
@@ -249,8 +249,8 @@ def test_it_can_be_read_in_the_dark_and_on_a_phone(
 # the first pixel of a tick that has fired
 COLOUR = f"""() => {{
     const canvas = document.querySelector('.p-rows canvas');
-    const item = {SCENE}.rows[0].items.find((one) => one.look === 'fired' && one.x + canvas.shift > 5);
+    const item = {SCENE}.rows[0].items.find((one) => one.look === 'fired' && one.x > 5);
     const ratio = devicePixelRatio;
-    const x = Math.round((item.x + canvas.shift) * ratio);
+    const x = Math.round(item.x * ratio);
     return [...canvas.getContext('2d').getImageData(x, Math.round((item.y + 7) * ratio), 1, 1).data];
 }}"""

@@ -7,10 +7,9 @@ import { second } from "../core/clock";
 import { shade, zone } from "../core/prefs";
 import type { ClockChange } from "../core/schema";
 import { offsetAt, wall, zoneFor } from "../core/time";
-import { penOn } from "./pen";
-import type { Pen } from "./pen";
+import { Pen, penOn, tokensOf } from "./pen";
 import { canChoose, head, hit, latenessAt, names, neighbour, RANGES, spanOf } from "./planned_scene";
-import type { Item, Look, Row, Scene, View } from "./planned_scene";
+import type { Item, Look, Put, Row, Scene, View } from "./planned_scene";
 
 export interface Where {
   range: string;
@@ -43,7 +42,9 @@ export function viewOf({ range, at }: Where, now: number): [number, number] {
 
 export function Picture({ label, build, where, move, own, open, to, card }: Props) {
   const box = useRef<HTMLDivElement>(null);
-  const body = useRef<HTMLCanvasElement>(null);
+  const plot = useRef<HTMLDivElement>(null);
+  const body = useRef<Sheet>(null);
+  const side = useRef<HTMLCanvasElement>(null);
   const top = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const [chosen, setChosen] = useState<{ item: Item; isByKey: boolean } | null>(null);
@@ -54,7 +55,7 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
   // Built for a stretch of time, and only moved while that does: a second's step of now builds nothing.
   const origin = Math.floor(from / (span / 2)) * (span / 2);
   const scene = useMemo(() => build({ from: origin, to: origin + span, width, now }), [build, origin, span, width, span < 3_600_000 ? Math.floor(now / 1000) : Math.floor(now / 10_000)]);
-  const shift = -((from - origin) / span) * scene.plot;
+  const shift = -Math.round(((from - origin) / span) * scene.plot);
 
   useLayoutEffect(() => {
     const look = () => setWidth(Math.floor(box.current?.clientWidth ?? 0));
@@ -65,15 +66,15 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
   }, []);
 
   const zoneName = zoneFor(zone.value, own);
-  const latest = useRef({ scene, shift, from, until, now, zoneName, chosen });
-  latest.current = { scene, shift, from, until, now, zoneName, chosen };
+  const latest = useRef<Drawn>(null!);
+  latest.current = { scene, from, until, now, zoneName };
   const waits = useRef(0);
   const paint = useRef((isPrinted = false) => {
-    if (!body.current || !top.current || !latest.current.scene.width) return;
+    if (!body.current || !side.current || !top.current || !latest.current.scene.width) return;
     const began = performance.now();
-    const isWhole = drawBody(body.current, latest.current, isPrinted);
+    const isWhole = drawBody(body.current, side.current, latest.current, isPrinted);
     drawAxis(top.current, latest.current);
-    Object.assign(body.current, { scene: latest.current.scene, shift: latest.current.shift, isWhole, drawnIn: performance.now() - began });
+    Object.assign(body.current, { scene: latest.current.scene, isWhole, drawnIn: performance.now() - began });
     if (!isWhole) soon();
   }).current;
   const soon = useRef(() => {
@@ -103,14 +104,11 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
   const pan = (share: number) => move({ ...where, at: from + span / 2 + share * span });
 
   const spot = (event: { clientX: number; clientY: number }) => {
-    const edge = body.current?.getBoundingClientRect();
+    const edge = plot.current?.getBoundingClientRect();
     return [event.clientX - (edge?.left ?? 0), event.clientY - (edge?.top ?? 0)] as const;
   };
   const drag = useRef<{ x: number; at: number; isMoved: boolean } | null>(null);
-  const at = (event: PointerEvent) => {
-    const [x, y] = spot(event);
-    return x <= scene.plot ? hit(scene, x, y, shift) : null;
-  };
+  const at = (event: PointerEvent) => hit(scene, ...spot(event), shift);
   useEffect(() => {
     const canvas = box.current;
     const wheel = (event: WheelEvent) => {
@@ -190,10 +188,11 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
             </li>
           ))}
         </ul>
-        <canvas
-          ref={body}
+        <div
+          ref={plot}
+          class="p-plot"
           aria-hidden="true"
-          style={{ left: `${names(width)}px` }}
+          style={{ left: `${names(width)}px`, width: `${scene.plot}px` }}
           onPointerDown={(event) => {
             if (event.button) return;
             drag.current = { x: event.clientX, at: from + span / 2, isMoved: false };
@@ -218,7 +217,12 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
           }}
           onPointerCancel={() => (drag.current = null)}
           onPointerLeave={() => !chosen?.isByKey && setChosen(null)}
-        />
+        >
+          <canvas ref={body} style={{ transform: `translateX(${shift}px)` }} />
+          {now >= from && now <= until && <i class="p-now" style={{ left: `${((now - from) / span) * scene.plot}px` }} />}
+          {chosen && <i class="p-chosen" style={{ left: `${chosen.item.x + shift - 8}px`, top: `${chosen.item.y - 4}px`, width: `${Math.max(16, chosen.item.to - chosen.item.x + 16)}px`, height: `${chosen.item.height + 8}px` }} />}
+        </div>
+        <canvas ref={side} aria-hidden="true" style={{ right: 0 }} />
         {chosen && name !== undefined && (
           <div class="p-card" role={chosen.isByKey ? "status" : undefined} style={{ top: `${(scene.rows[chosen.item.row]?.y ?? 0) + scene.row}px`, [isLeft ? "right" : "left"]: `${isLeft ? width - names(width) - left : names(width) + left}px` }}>
             {card(chosen.item, name)}
@@ -233,107 +237,126 @@ export function Picture({ label, build, where, move, own, open, to, card }: Prop
 
 interface Drawn {
   scene: Scene;
-  shift: number;
   from: number;
   until: number;
   now: number;
   zoneName: string;
-  chosen: { item: Item } | null;
 }
 
 const TONES: Record<Look, string> = { fired: "text", planned: "idle", skipped: "warn", missed: "bad", coming: "line-strong", good: "good", bad: "bad", busy: "busy", quiet: "line-strong", gap: "accent", fold: "accent", unknown: "line" };
 
-/** What a row looks like from the origin of a scene to the end of the stretch that a pan moves through: a pan only copies it. */
-interface Kept {
-  scene: Scene;
-  canvas: HTMLCanvasElement;
+/** All rows from the origin of a scene to the end of the stretch that a pan moves through: a pan only moves it. */
+interface Sheet extends HTMLCanvasElement {
+  /** What all that is on it has in common. */
+  key?: string;
+  from?: number;
+  /** Of each row, what it was drawn from. */
+  rows?: Row[];
 }
-const stretch = ({ plot }: Scene): number => Math.ceil(plot * 1.5);
+const STRETCH = 1.5;
 const BEYOND = 8; // rows above and below what is on screen
 const TURN = 16; // ms of a frame in which rows are drawn; the others wait for the next one, as they were until then
 
 /** Whether all rows that are on screen and near it are there; all of the picture, if it is printed. */
-function drawBody(canvas: HTMLCanvasElement & { kept?: Map<string, Kept>; key?: string }, drawn: Drawn, isPrinted: boolean): boolean {
-  const { scene, now, from, until, zoneName, chosen } = drawn;
-  const { plot, row, rows } = scene;
-  const width = scene.width - names(scene.width);
-  const wide = stretch(scene);
-  const pen = penOn(canvas, width, Math.max(1, scene.height));
-  const edge = canvas.getBoundingClientRect();
+function drawBody(sheet: Sheet, side: HTMLCanvasElement, { scene, zoneName }: Drawn, isPrinted: boolean): boolean {
+  const { plot, row, rows, strip, height, from } = scene;
+  const span = scene.to - from;
+  const wide = Math.ceil(plot * STRETCH);
+  const ratio = devicePixelRatio || 1;
+  const key = [ratio, shade.value, zoneName, span, plot, row, strip, ...rows.map(({ name }) => name)].join();
+  if (sheet.key !== key) {
+    penOn(sheet, wide, Math.max(1, height));
+    penOn(side, strip, Math.max(1, height));
+    Object.assign(sheet, { key, from, rows: [] });
+  }
+  const [pen, beside] = [sheet, side].map((canvas) => new Pen(canvas.getContext("2d")!, tokensOf(sheet))) as [Pen, Pen];
+  if (sheet.from !== from) {
+    // until its turn comes a row stays as it is, where it now belongs
+    pen.on.globalCompositeOperation = "copy";
+    pen.on.drawImage(sheet, Math.round(((sheet.from! - from) / span) * plot), 0, wide, height);
+    pen.on.globalCompositeOperation = "source-over";
+    sheet.from = from;
+  }
+  const edge = side.getBoundingClientRect();
   const first = isPrinted ? 0 : Math.max(0, Math.floor(-edge.top / row));
   const last = isPrinted ? rows.length : Math.max(first, Math.min(rows.length, Math.ceil((innerHeight - edge.top) / row) + 1));
-  const ratio = devicePixelRatio || 1;
-  const key = [ratio, pen.token("text"), scene.to - scene.from, width, row].join();
-  if (canvas.key !== key) Object.assign(canvas, { key, kept: new Map() });
-  const kept = canvas.kept!;
+  const lines = axis(from, from + span * STRETCH, wide, (at) => offsetAt(at, zoneName)).map(({ at }) => Math.round(((at - from) / span) * plot));
   const ends = performance.now() + TURN;
   let isTurn = true; // for one row at least, however slow the machine is
   let isWhole = true;
-  const near = rows.slice(Math.max(0, first - BEYOND), last + BEYOND);
-  for (const one of [...rows.slice(first, last), ...near]) {
-    const before = kept.get(one.name);
-    if (before?.scene === scene) continue;
-    if (isTurn) kept.set(one.name, { scene, canvas: drawRow(before?.canvas ?? document.createElement("canvas"), one, scene, pen) });
-    else isWhole = false;
+  for (const one of [...rows.slice(first, last), ...rows.slice(Math.max(0, first - BEYOND), last + BEYOND)]) {
+    const place = one.y / row;
+    if (sheet.rows![place] === one) continue;
+    if (isTurn) {
+      for (const { on } of [pen, beside]) on.clearRect(0, one.y, wide, row);
+      for (const x of lines) pen.box("line", x, one.y, 1, row);
+      drawRow(pen, beside, one, plot, row - head(scene.width) - 6);
+      if (strip) beside.box("line", 0, one.y, 1, row);
+      if (place < rows.length - 1) for (const each of [pen, beside]) each.box("line", 0, one.y + row - 1, wide, 1);
+      sheet.rows![place] = one;
+    } else isWhole = false;
     isTurn &&= isPrinted || performance.now() < ends;
   }
-  for (const name of kept.keys()) if (!near.some((one) => one.name === name)) kept.delete(name);
-
-  const [top, high] = [first * row, (last - first) * row];
-  const x = (at: number) => Math.round(((at - from) / (until - from)) * plot);
-  const copy = ({ canvas }: Kept, y: number, start: number, end: number, to: number) => end > start && pen.on.drawImage(canvas, start * ratio, 0, (end - start) * ratio, row * ratio, to, y, end - start, row);
-  for (const { at } of axis(from, until, plot, (at) => offsetAt(at, zoneName))) if (x(at) >= 0 && x(at) < plot) pen.box("line", x(at), top, 1, high);
-  for (const { name, y } of rows.slice(first, last)) {
-    const one = kept.get(name);
-    if (one) {
-      const start = -x(one.scene.from);
-      copy(one, y, Math.max(0, start), Math.min(wide, start + plot), Math.max(0, -start));
-      copy(one, y, wide, wide + width - plot, plot);
-    }
-    if (y + row < scene.height) pen.box("line", 0, y + row - 1, width, 1);
-  }
-  pen.within(0, 0, plot, scene.height, () => {
-    if (chosen) pen.edge("accent", 2, chosen.item.x + drawn.shift - 7, chosen.item.y - 3, Math.max(14, chosen.item.to - chosen.item.x + 14), chosen.item.height + 6);
-    if (now >= from && now <= until) pen.box("accent", x(now) - 0.5, top, 1.5, high);
-  });
-  if (scene.strip) pen.box("line", plot, top, 1, high);
   return isWhole;
-}
-
-function drawRow(canvas: HTMLCanvasElement, row: Row, scene: Scene, { token }: Pen): HTMLCanvasElement {
-  const wide = stretch(scene);
-  const pen = penOn(canvas, wide + scene.strip, scene.row, token);
-  pen.on.translate(0, -row.y);
-  pen.within(0, row.y, wide, scene.row, () => drawPlot(pen, row, wide));
-  drawLateness(pen, row, wide, scene.row - head(scene.width) - 6);
-  return canvas;
 }
 
 /** What a row has thousands of, in three strokes, those that touch as one: a change of style and a shape cost more than a mark. */
 const PLAIN: [Item["is"], Look, number][] = [["bar", "good", 1], ["tick", "coming", 0.7], ["tick", "fired", 1]];
 
-function drawPlot(pen: Pen, { items, gap }: Row, wide: number): void {
+function drawRow(pen: Pen, beside: Pen, row: Row, plot: number, high: number): void {
+  const plain: number[][] = PLAIN.map(() => []); // of each, one after the other: x, where it ends, y, height
+  const others: Item[] = [];
+  let ticks = 0;
+  beside.on.fillStyle = beside.token("good");
+  beside.on.beginPath();
+  const put: Put = (is, x, to, y, height, look, means, letter, at, of, first, next) => {
+    if (is === "tick" && x > 0 && x < plot) ticks += 1;
+    const kind = is === "bar" ? (look === "good" ? 0 : -1) : is !== "tick" ? -1 : look === "fired" ? 2 : look === "coming" ? 1 : -1;
+    if (kind >= 0) {
+      const marks = plain[kind]!;
+      const last = marks.length - 4;
+      x = Math.round(x);
+      to = kind ? x + 1 : Math.max(x + 2, Math.round(to));
+      if (last < 0 || x > marks[last + 1]! || x < marks[last]! || y !== marks[last + 2] || height !== marks[last + 3]) marks.push(x, to, y, height);
+      else marks[last + 1] = Math.max(marks[last + 1]!, to);
+    } else if (is === "dot") {
+      x = Math.round(x);
+      if (look === "good") beside.on.fillRect(x - 1, y - 1, 3, 3);
+      else {
+        beside.on.moveTo(x, y - 3.5);
+        beside.on.lineTo(x + 3.5, y + 3);
+        beside.on.lineTo(x - 3.5, y + 3);
+      }
+    } else others.push({ is, row: 0, x, to, y, height, look, means, letter, at, of: of.slice(first, next) });
+  };
+  row.lay(put);
+  beside.on.fillStyle = beside.token("bad");
+  beside.on.fill();
+  const gap = plot / Math.max(1, ticks); // between ticks, on average: narrow ones are drawn where they stand close
   const thick = Math.max(1, Math.round(Math.min(3, gap * 0.6)));
-  const seen = items.filter((item) => item.is !== "dot" && item.is !== "slo" && item.to >= -12 && item.x <= wide + 12);
-  const others = seen.filter((item) => !PLAIN.some(([is, look]) => item.is === is && item.look === look));
-  const draw = (isBelow: boolean) => others.forEach((item) => isBelow === (item.is === "change" || item.is === "unknown") && drawItem(pen, item, gap));
+  const draw = (isBelow: boolean) =>
+    others.forEach((item) => {
+      if (item.is === "slo") for (let down = 0; isBelow && down < high; down += 5) beside.box("text", Math.round(item.x), item.y + down, 1, 3);
+      else if (isBelow === (item.is === "change" || item.is === "unknown")) drawItem(pen, item, gap);
+    });
   draw(true);
-  for (const [is, look, share] of PLAIN)
+  PLAIN.forEach(([is, look, share], kind) =>
     pen.faint(share, () => {
       pen.on.fillStyle = pen.token(TONES[look]);
+      const marks = plain[kind]!;
+      const wider = is === "bar" ? 0 : (share < 1 ? Math.min(2, thick) : thick) - 1;
       let [from, to, y, height] = [0, 0, 0, 0];
-      for (const item of seen)
-        if (item.is === is && item.look === look) {
-          const isBar = is === "bar";
-          const x = Math.round(item.x) - (isBar ? 0 : thick >> 1);
-          const end = isBar ? Math.max(x + 2, Math.round(item.to)) : x + (share < 1 ? Math.min(2, thick) : thick);
-          if (x > to || x < from || item.y !== y || item.height !== height) {
-            pen.on.fillRect(from, y, to - from, height);
-            [from, to, y, height] = [x, end, item.y, item.height];
-          } else to = Math.max(to, end);
-        }
+      for (let place = 0; place < marks.length; place += 4) {
+        const x = marks[place]! - ((wider + 1) >> 1);
+        const end = x + wider + marks[place + 1]! - marks[place]!;
+        if (x > to || x < from || marks[place + 2] !== y || marks[place + 3] !== height) {
+          pen.on.fillRect(from, y, to - from, height);
+          [from, to, y, height] = [x, end, marks[place + 2]!, marks[place + 3]!];
+        } else to = Math.max(to, end);
+      }
       pen.on.fillRect(from, y, to - from, height);
-    });
+    }),
+  );
   draw(false);
 }
 
@@ -352,9 +375,10 @@ function drawItem(pen: Pen, item: Item, gap: number): void {
     if (look === "bad" || look === "quiet") {
       if (look === "bad") {
         pen.box("bad-soft", x, y, room, height);
-        pen.within(x, y, room, height, () => {
-          for (let start = x - height; start < x + room; start += 6) pen.line(ink, 1.5, start, y + height, start + height, y);
-        });
+        if (room > 6)
+          pen.within(x, y, room, height, () => {
+            for (let start = x - height; start < x + room; start += 6) pen.line(ink, 1.5, start, y + height, start + height, y);
+          });
       }
       pen.edge(ink, 1, x + 0.5, y + 0.5, Math.max(1, room - 1), height - 1);
     } else {
@@ -379,19 +403,6 @@ function drawChange(pen: Pen, { x, y, height, look, of }: Item, middle: number, 
   for (let down = 16; down <= height; down += 4) points.push(middle + (isGap ? (down % 8 ? 3 : -3) : 0), y + down);
   pen.line(ink, 1.25, ...points);
   pen.text(`clocks ${isGap ? "+" : "−"}${Math.abs((of[0] as ClockChange).seconds) / 3600} h`, isGap ? middle + 7 : x + wide + 4, y + 7, ink, 10, 600, "left");
-}
-
-function drawLateness(pen: Pen, row: Row, left: number, high: number): void {
-  pen.on.fillStyle = pen.token("good");
-  for (const { is, x: far, y, look } of row.items) {
-    const x = Math.round(left + far);
-    if (is === "dot" && look === "good") pen.on.fillRect(x - 1, y - 1, 3, 3);
-  }
-  for (const { is, x: far, y, look } of row.items) {
-    const x = Math.round(left + far);
-    if (is === "slo") for (let down = 0; down < high; down += 5) pen.box("text", x, y + down, 1, 3);
-    else if (is === "dot" && look === "bad") pen.shape("bad", x, y - 3.5, x + 3.5, y + 3, x - 3.5, y + 3);
-  }
 }
 
 function drawAxis(canvas: HTMLCanvasElement, { scene, from, until, zoneName, now }: Drawn): void {

@@ -35,12 +35,16 @@ export interface Row {
   name: string;
   zone: string | null;
   y: number;
-  readonly items: Item[];
   /** What the picture cannot show of it. */
   note: string | null;
-  /** Between ticks, in px, on average: narrow ones are drawn where they stand close. */
-  readonly gap: number;
+  /** Told of each item, one by one: an object for each of 200,000 costs more than its pixels. */
+  lay: (put: Put) => void;
+  /** The same as a list, made when it is first read. */
+  readonly items: readonly Item[];
 }
+
+/** It stands for those of `of` from `first` to before `next`. */
+export type Put = (is: Kind, x: number, to: number, y: number, height: number, look: Look, means: string, letter: string | undefined, at: number, of: readonly Source[], first: number, next: number) => void;
 
 export interface Scene {
   from: number;
@@ -71,6 +75,7 @@ const TICK = 14;
 const BAR = 18;
 const LEAST = 1e-4; // s: the left end of the lateness
 const LONGEST = 300;
+const DECADES = Math.log(LONGEST / LEAST);
 
 const stripOf = (width: number): number => (width < NARROW ? 84 : 150);
 /** Where the rows' lanes begin, below a name that stands above them. */
@@ -80,7 +85,7 @@ const rowHeight = (width: number): number => head(width) + TICK + BAR + 12;
 
 /** Milliseconds of lateness → px within the strip: logarithmic from 0.1 ms to 5 min. */
 export function latenessAt(ms: number, room: number): number {
-  const share = Math.log(Math.max(LEAST, Math.min(LONGEST, ms / 1000)) / LEAST) / Math.log(LONGEST / LEAST);
+  const share = Math.log(Math.max(LEAST, Math.min(LONGEST, ms / 1000)) / LEAST) / DECADES;
   return 6 + share * (room - 12);
 }
 
@@ -114,23 +119,18 @@ export function meaning(mark: Mark, now: number): readonly [Look, string] {
 export const tone = (state: string | null): Look =>
   state === "succeeded" ? "good" : state === "failed" || state === "timed_out" || state === "lost" ? "bad" : state === "running" ? "busy" : "quiet";
 
-/** A row is laid out when it is first looked at: of many, few are on screen. */
-function rowOf(name: string, zone: string | null, y: number, note: string | null, plot: number, lay: (items: Item[]) => void): Row {
-  let items: Item[] | null = null;
-  let gap = 0;
-  const laid = (): Item[] => {
-    if (items) return items;
-    lay((items = []));
-    gap = plot / Math.max(1, items.filter((item) => item.is === "tick" && item.x > 0 && item.x < plot).length);
-    return items;
-  };
+/** A row is laid out when it is looked at: of many, few are on screen. */
+function rowOf(row: number, name: string, zone: string | null, y: number, note: string | null, framed: Frame, lay: (draw: Draw) => void): Row {
+  let items: Item[] | undefined;
+  const layInto = (put: Put) => lay(drawer(put, framed));
   return {
-    name, zone, y, note,
+    name, zone, y, note, lay: layInto,
     get items() {
-      return laid();
-    },
-    get gap() {
-      return laid() && gap;
+      if (!items) {
+        const all: Item[] = (items = []);
+        layInto((is, x, to, y, height, look, means, letter, at, of, first, next) => all.push({ is, row, x, to, y, height, look, means, ...(letter && { letter }), of: of.slice(first, next), at }));
+      }
+      return items;
     },
   };
 }
@@ -147,137 +147,149 @@ function ofSchedule(line: Line, place: number, framed: Frame): Row {
     line.coming_to && "not all to come are drawn",
     !(bins.length + line.marks.length + line.missed.length + line.coming.length) && "nothing in this range",
   ].filter(Boolean);
-  return rowOf(line.schedule, line.timezone, y, notes.join("; ") || null, framed.plot, (items) => {
-    const draw = drawer(items, place, framed);
+  return rowOf(place, line.schedule, line.timezone, y, notes.join("; ") || null, framed, (draw) => {
     for (const change of line.changes) {
       const at = Date.parse(change.at);
       const long = change.seconds * 1000;
-      draw("change", long > 0 ? at : at + long, long > 0 ? at : at - long, top, TICK + BAR + 7, long > 0 ? "gap" : "fold", change.said, [change], at);
+      draw("change", long > 0 ? at : at + long, long > 0 ? at : at - long, top, TICK + BAR + 7, long > 0 ? "gap" : "fold", change.said, at, [change]);
     }
     const width = isMany ? (framed.to - framed.from) / 200 : (line.bin_seconds ?? 0) * 1000;
     if (bins.length) drawBins(bins, width, top, draw);
-    else drawMarks(line, top, framed, items, draw);
+    else drawMarks(line, top, framed, draw);
     drawUndecided(line, top, framed, draw);
   });
 }
 
 interface Draw {
   /** In time: moves with the plot. */
-  (is: Kind, from: number, to: number, y: number, height: number, look: Look, means: string, of: readonly Source[], at: number, letter?: string): void;
+  (is: Kind, from: number, to: number, y: number, height: number, look: Look, means: string, at: number, of: readonly Source[], first?: number, next?: number, letter?: string): void;
   /** In the strip of lateness, which stands still. */
   beside: (is: "dot" | "slo", x: number, y: number, look: Look, means?: string) => void;
 }
 
 const NOTHING: readonly Source[] = []; // nobody chooses a dot: the tick above it is there for that
 
-/** Adds to a row what is within the view or near it. */
-function drawer(items: Item[], place: number, { from, to, scale, plot }: Frame): Draw {
+/** Puts what is within the view or near it. */
+function drawer(put: Put, { from, to, scale, plot }: Frame): Draw {
   const near = plot / 2; // px beyond the edges that a pan may bring in
-  const draw: Draw = (is, start, end, y, height, look, means, of, at, letter) => {
+  const draw: Draw = (is, start, end, y, height, look, means, at, of, first = 0, next = of.length, letter) => {
     const x = (start - from) * scale;
     const until = (Math.min(end, to + (to - from) * 2) - from) * scale;
-    if (until < -near || x > plot + near) return;
-    const item: Item = { is, row: place, x, to: until, y, height, look, means, of, at };
-    if (letter) item.letter = letter;
-    items.push(item);
+    if (until >= -near && x <= plot + near) put(is, x, until, y, height, look, means, letter, at, of, first, next);
   };
-  draw.beside = (is, x, y, look, means = "") => items.push({ is, row: place, x, to: x, y, height: 0, look, means, of: NOTHING, at: 0 });
+  draw.beside = (is, x, y, look, means = "") => put(is, x, x, y, 0, look, means, undefined, 0, NOTHING, 0, 0);
   return draw;
 }
 
-/** The instants of a line's marks, read once for all zooms, in columns: an object for each of 100,000 marks would cost more than drawing them. */
+/** A line's marks, read once for all zooms, in columns: an object for each of 100,000 would cost more than drawing them. */
 interface Times {
   at: Float64Array;
   /** NaN: has not started. */
   start: Float64Array;
   /** Infinity: runs. */
   end: Float64Array;
+  /** Of its run, among those beside each other. */
+  lane: Uint8Array;
+  lanes: number;
 }
 const FIRED = ["fired", "fired"] as const;
 const read = new WeakMap<Line, Times>();
 
-let hour = "?"; // the last one that was read, up to its colon
+let hour = NaN; // the last one that was read
 let began = 0;
 const digits = (text: string, at: number): number => text.charCodeAt(at) * 10 + text.charCodeAt(at + 1) - 528;
 
 /** Date.parse of an instant as the API writes it, in a fraction of the time: 100,000 marks have 300,000 of them. */
 export function instant(text: string): number {
-  const isPlain = text.endsWith("Z") && (text.length === 20 || text.length === 24 || text.length === 27);
-  if (!isPlain) return Date.parse(text);
-  if (!text.startsWith(hour)) began = Date.parse(`${(hour = text.slice(0, 14))}00Z`);
-  return began + digits(text, 14) * 60_000 + digits(text, 17) * 1000 + (text.length > 20 ? digits(text, 20) * 10 + text.charCodeAt(22) - 48 : 0);
+  const long = text.length;
+  if ((long !== 20 && long !== 24 && long !== 27) || text.charCodeAt(long - 1) !== 90) return Date.parse(text);
+  const key = (((digits(text, 0) * 100 + digits(text, 2)) * 100 + digits(text, 5)) * 100 + digits(text, 8)) * 100 + digits(text, 11);
+  if (key !== hour) {
+    hour = key;
+    began = Date.parse(`${text.slice(0, 14)}00Z`);
+  }
+  return began + digits(text, 14) * 60_000 + digits(text, 17) * 1000 + (long > 20 ? digits(text, 20) * 10 + text.charCodeAt(22) - 48 : 0);
 }
 
 function timesOf(line: Line): Times {
   let found = read.get(line);
   if (found) return found;
-  const [at, start, end] = [0, 1, 2].map(() => new Float64Array(line.marks.length)) as [Float64Array, Float64Array, Float64Array];
-  for (const [place, { plan_time, started_at, finished_at }] of line.marks.entries()) {
+  const { marks } = line;
+  const [at, start, end] = [0, 1, 2].map(() => new Float64Array(marks.length)) as [Float64Array, Float64Array, Float64Array];
+  const lane = new Uint8Array(marks.length);
+  const free = Array<number>(LANES).fill(-Infinity);
+  let most = 0;
+  for (let place = 0; place < marks.length; place += 1) {
+    const { plan_time, started_at, finished_at } = marks[place] as Mark;
     at[place] = instant(plan_time);
-    start[place] = started_at ? instant(started_at) : NaN;
-    end[place] = finished_at ? instant(finished_at) : Infinity;
+    const starts = (start[place] = started_at ? instant(started_at) : NaN);
+    const ends = (end[place] = finished_at ? instant(finished_at) : Infinity);
+    if (!started_at) continue;
+    let on = 0;
+    while (on < LANES - 1 && (free[on] as number) > starts) on += 1;
+    free[on] = Math.max(free[on] as number, ends);
+    lane[place] = on;
+    most = Math.max(most, on);
   }
-  read.set(line, (found = { at, start, end }));
+  read.set(line, (found = { at, start, end, lane, lanes: most + 1 }));
   return found;
 }
 
-function drawMarks(line: Line, top: number, framed: Frame, items: readonly Item[], draw: Draw): void {
+function drawMarks(line: Line, top: number, framed: Frame, draw: Draw): void {
+  const { marks, slo } = line;
+  const { from, to, now, strip } = framed;
   const px = 1 / framed.scale; // ms of a pixel
-  const dots = new Set<number>();
-  const free = Array<number>(LANES).fill(-Infinity);
+  const dots = new Uint8Array(strip * 32 + 64); // where one was drawn
   const covered = Array<number>(LANES).fill(-Infinity); // up to where a lane is drawn
-  const room = framed.strip;
-  let most = 0;
   let lastPixel = NaN;
   let lastWords = "";
   let count = 0;
-  const [early, late] = [framed.from - (framed.to - framed.from) / 2, framed.to + (framed.to - framed.from) / 2];
+  const [early, late] = [from - (to - from) / 2, to + (to - from) / 2];
   const times = timesOf(line);
-  for (let first = 0, next = 0; first < line.marks.length; first = next) {
+  const height = BAR / times.lanes;
+  for (let first = 0, next = 0; first < marks.length; first = next) {
     // all scopes of one plan time
     const at = times.at[first] as number;
-    let [last, skipped, waits]: [number, Mark | undefined, Mark | undefined] = [at, undefined, undefined];
-    for (; next < line.marks.length && times.at[next] === at; next += 1) {
-      const mark = line.marks[next] as Mark;
+    let last = at;
+    let skipped: Mark | undefined;
+    let waits: Mark | undefined;
+    for (; next < marks.length && times.at[next] === at; next += 1) {
+      const mark = marks[next] as Mark;
       if (mark.decision !== "planned") skipped ??= mark;
       if (mark.started_at) last = Math.max(last, times.end[next] as number);
       else waits ??= mark;
     }
     if (at > late || last < early) continue;
-    const [look, means] = waits ? meaning(skipped ?? waits, framed.now) : FIRED;
-    const pixel = Math.floor((at - framed.from) / px);
+    const [look, means] = waits ? meaning(skipped ?? waits, now) : FIRED;
+    const pixel = Math.floor((at - from) / px);
     if (pixel !== lastPixel || means !== lastWords) // what would cover the one before is left out
-      draw("tick", at, at, top, TICK, look, means, line.marks.slice(first, next), at, look === "skipped" && skipped ? (REASONS[skipped.decision]?.[0] ?? "?") : undefined);
+      draw("tick", at, at, top, TICK, look, means, at, marks, first, next, look === "skipped" && skipped ? (REASONS[skipped.decision]?.[0] ?? "?") : undefined);
     lastPixel = pixel;
     lastWords = means;
     for (let place = first; place < next; place += 1) {
-      const mark = line.marks[place] as Mark;
+      const { state, lateness_ms } = marks[place] as Mark;
       const start = times.start[place] as number;
       if (Number.isNaN(start)) continue;
       const ended = times.end[place] as number;
-      const end = Math.max(start, ended === Infinity ? framed.now : ended);
-      if (start - at > 1.5 * px) draw("line", at, start, top + TICK + 1, 4, "quiet", `${Math.round(start - at)} ms`, [mark], at);
-      let lane = 0;
-      while (lane < LANES - 1 && (free[lane] ?? 0) > start) lane += 1;
-      free[lane] = Math.max(free[lane] ?? 0, end);
-      most = Math.max(most, lane);
-      if (end > (covered[lane] ?? 0) || tone(mark.state) === "bad") {
-        draw("bar", start, end, lane, 0, tone(mark.state), mark.state ?? "", [mark], at);
+      const end = Math.max(start, ended === Infinity ? now : ended);
+      if (start - at > 1.5 * px) draw("line", at, start, top + TICK + 1, 4, "quiet", `${Math.round(start - at)} ms`, at, marks, place, place + 1);
+      const lane = times.lane[place] as number;
+      const toned = tone(state);
+      if (end > (covered[lane] as number) || toned === "bad") {
+        draw("bar", start, end, top + TICK + 5 + lane * height, height - (times.lanes > 1 ? 1 : 0), toned, state ?? "", at, marks, place, place + 1);
         covered[lane] = Math.max(end, start + 2 * px);
       }
       count += 1;
-      if (mark.lateness_ms === null) continue;
-      const x = latenessAt(mark.lateness_ms, room);
-      const y = top + 2 + ((count * 11) % (TICK + BAR));
-      const isLate = line.slo !== null && mark.lateness_ms > line.slo * 1000;
-      const spot = (Math.round(x / 2) * 64 + Math.round((y - top) / 2)) * (isLate ? -1 : 1); // a dot is 3 px wide
-      if (dots.has(spot)) continue;
-      dots.add(spot);
-      draw.beside("dot", x, y, isLate ? "bad" : "good");
+      if (lateness_ms === null) continue;
+      const x = latenessAt(lateness_ms, strip);
+      const y = 2 + ((count * 11) % (TICK + BAR));
+      const isLate = slo !== null && lateness_ms > slo * 1000;
+      const spot = Math.round(x / 2) * 64 + Math.round(y / 2) * 2 + (isLate ? 1 : 0); // a dot is 3 px wide
+      if (dots[spot]) continue;
+      dots[spot] = 1;
+      draw.beside("dot", x, top + y, isLate ? "bad" : "good");
     }
   }
-  const height = BAR / (most + 1); // known only now: how many lanes there are
-  for (const item of items) if (item.is === "bar") Object.assign(item, { y: top + TICK + 5 + item.y * height, height: height - (most ? 1 : 0) });
 }
 
 function drawUndecided(line: Line, top: number, framed: Frame, draw: Draw): void {
@@ -285,21 +297,21 @@ function drawUndecided(line: Line, top: number, framed: Frame, draw: Draw): void
   for (const gap of line.missed) {
     const at = Date.parse(gap.plan_time);
     if (Math.abs(at - last) * framed.scale < 1) continue;
-    draw("tick", at, at, top, TICK, "missed", "missed", [gap], at);
+    draw("tick", at, at, top, TICK, "missed", "missed", at, [gap]);
     last = at;
   }
   for (const one of line.coming) {
     const at = Date.parse(one.plan_time);
     if (Math.abs(at - last) * framed.scale < 1) continue;
     const by = one.skipped_by;
-    draw("tick", at, at, top, TICK, by ? "skipped" : "coming", by ? `to be skipped: ${by}` : "to come", [one], at, by ? "s" : undefined);
+    draw("tick", at, at, top, TICK, by ? "skipped" : "coming", by ? `to be skipped: ${by}` : "to come", at, [one], 0, 1, by ? "s" : undefined);
     last = at;
   }
   if (line.slo !== null) {
     draw.beside("slo", latenessAt(line.slo * 1000, framed.strip), top - 2, "quiet", `objective: at most ${line.slo} s late`);
   }
-  if (line.missed_to) draw("unknown", Date.parse(line.missed_to), Math.min(framed.now, framed.to), top, TICK, "unknown", "not looked for missed ones here", [], 0);
-  if (line.coming_to) draw("unknown", Date.parse(line.coming_to), framed.to, top, TICK, "unknown", "those to come are not drawn here", [], 0);
+  if (line.missed_to) draw("unknown", Date.parse(line.missed_to), Math.min(framed.now, framed.to), top, TICK, "unknown", "not looked for missed ones here", 0, NOTHING);
+  if (line.coming_to) draw("unknown", Date.parse(line.coming_to), framed.to, top, TICK, "unknown", "those to come are not drawn here", 0, NOTHING);
 }
 
 function drawBins(bins: readonly Bin[], width: number, top: number, draw: Draw): void {
@@ -309,7 +321,7 @@ function drawBins(bins: readonly Bin[], width: number, top: number, draw: Draw):
     const height = Math.max(2, (bin.plan_times / most) * (TICK + BAR + 4));
     const without = bin.plan_times - bin.tasks;
     const means = `${bin.plan_times} plan times${without ? `, ${without} of them skipped` : ""}`;
-    draw("bin", at, at + width, top + TICK + BAR + 5 - height, height, without ? "skipped" : "good", means, [bin], at);
+    draw("bin", at, at + width, top + TICK + BAR + 5 - height, height, without ? "skipped" : "good", means, at, [bin]);
   }
 }
 
@@ -349,10 +361,9 @@ export function gantt(agents: readonly string[], tasks: readonly TaskSummary[], 
   framed.row = Math.max(framed.row, Math.round(above + room));
   const rows = all.map(({ name, runs, lanes }, place): Row => {
     const y = place * framed.row;
-    return rowOf(name, null, y, null, framed.plot, (items) => {
-      const draw = drawer(items, place, framed);
+    return rowOf(place, name, null, y, null, framed, (draw) => {
       const height = (framed.row - above) / lanes;
-      for (const [start, end, lane, task] of runs) draw("bar", start, end, y + head(framed.width) + lane * height, Math.max(1, Math.min(BAR, height) - 1), tone(task.state), task.state, [task], start);
+      for (const [start, end, lane, task] of runs) draw("bar", start, end, y + head(framed.width) + lane * height, Math.max(1, Math.min(BAR, height) - 1), tone(task.state), task.state, start, [task]);
     });
   });
   return scene(framed, rows);

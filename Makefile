@@ -55,9 +55,9 @@ test: check
 	./scripts/debian-browser
 	VENV=$(VENV) ./scripts/test-all
 
-# For every day: no processes, no leases (tests/lanes.py), some four minutes.
+# For every day: no processes, no leases, not thousands of cases (tests/lanes.py); some four minutes on two cores.
 test-fast: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not processes and not leases and not many_cases"
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m "not processes and not leases and not many_cases"
 
 # Kills, stops, partitions and wrong clocks, and what must hold after them; a seed replays a run.
 # docs/explanation/torture.md

@@ -145,10 +145,7 @@ function ask(): void {
     lastAsk = at;
     channel?.postMessage({ ask: wanted(), tab });
   }
-  timer = window.setTimeout(() => {
-    isFollowing = false;
-    settle();
-  }, ASK_EVERY);
+  timer = window.setTimeout(() => void join(), ASK_EVERY); // it hears on until it has a place
 }
 
 if (channel)
@@ -162,7 +159,9 @@ if (channel)
     } else if (isFollowing && data.away) lose(data.away);
     else if (isFollowing && (data.event || data.live)) {
       lastHeard = performance.now();
+      const missed = liveness.value.state !== "live"; // such as while it was hidden
       liveness.value = { state: "live" };
+      if (missed) tell({ topic: "resync", data: null });
       if (data.event) tell(data.event);
     }
   };

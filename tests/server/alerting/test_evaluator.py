@@ -8,9 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from tests.alerting import Time, add_channel, add_rule, end_tasks, job_id, only_rule
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.alerts.findings import Finding, Found, Look
 from mainspring.operations.alerting import kinds
 from mainspring.server.alerting import evaluator as evaluator_module
@@ -473,6 +475,28 @@ async def test_parameters_that_make_no_sense_fail_their_rule_alone(conn: Connect
     await evaluator.step()
     assert await states(conn) == {"cluster": "firing"}
     assert "after" in await conn.fetchval("select problem from mainspring.alert_rule where name = 'a'")
+
+
+@pytest.mark.parametrize("when", ["in the middle of a look", "before the commit"])
+async def test_a_connection_that_is_cut_fails_the_pass_and_no_rule(
+    conn: Connection, dsn: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    async def cut(looking: Connection, look: Look[Any]) -> Found:
+        pid = await looking.fetchval("select pg_backend_pid()")
+        # It blocks the event loop, so the driver learns of it with its next statement.
+        with psycopg.connect(dsn, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 20000)", (pid,))
+        if when == "in the middle of a look":
+            await looking.fetch("select 1")
+        return Found([])
+
+    monkeypatch.setitem(kinds.FIND, "late", cut)
+    await only_rule(conn, "a", kind="late")
+    with pytest.raises(StoreUnavailable):
+        await evaluator.step()
+    assert await conn.fetchval("select problem from mainspring.alert_rule where name = 'a'") is None
+    monkeypatch.setitem(kinds.FIND, "late", tasks.late)
+    assert await evaluator.step() == 0, "the next pass has a new connection"
 
 
 async def test_an_idle_pass_writes_nothing(conn: Connection, time: Time, evaluator: Evaluator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -23,7 +24,7 @@ from tests.store.batches.helpers import (
 from mainspring.errors import BatchNotFound
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Definition, Python
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.store.batches import batches, settling
 from mainspring.store.flows import expiry
 from mainspring.store.postgres.database import Connection
@@ -425,6 +426,35 @@ async def test_a_cancel_reaches_the_batches_within(conn: Connection) -> None:
     await settle(conn)
     assert await stands(conn, inner) == ("ended", "cancelled")
     assert await stands(conn, outer) == ("ended", "cancelled")
+
+
+async def test_a_kill_after_a_cancel_asks_the_tasks_that_still_run_once_more(conn: Connection) -> None:
+    outer = await opened(conn, "outer")
+    inner = await opened(conn, "inner", parent=outer)
+    held = [await member(conn, outer), await member(conn, inner)]
+    await conn.execute("update mainspring.task set state = 3, token = id, session = 1 where id = any ($1)", held)
+    await batches.cancel(conn, outer, kill=False)
+    assert await _carry_out(conn) == {outer: 1, inner: 1}
+    asked = await conn.fetch("select cancel_at, cancel_mode from mainspring.task order by id")
+    assert [row["cancel_mode"] for row in asked] == [None, None]
+    cancelled_at = (await view(conn, inner)).cancelled_at
+    await batches.cancel(conn, outer, kill=True)
+    assert await _carry_out(conn) == {outer: 1, inner: 1}
+    rows = await conn.fetch("select cancel_at, cancel_mode from mainspring.task order by id")
+    assert [row["cancel_mode"] for row in rows] == [CancelMode.KILL] * 2
+    assert [row["cancel_at"] for row in rows] == [row["cancel_at"] for row in asked]
+    assert (await view(conn, inner)).cancelled_at == cancelled_at
+    await batches.cancel(conn, outer, kill=False)
+    assert await _carry_out(conn) == {}, "each was asked, and a kill is not taken back"
+
+
+async def _carry_out(conn: Connection) -> dict[int, int]:
+    """Two steps of all commands, the second for batches within; returns how many tasks of which batches they asked."""
+    asked: Counter[int] = Counter()
+    for _ in range(2):
+        for command in await settling.commands(conn, 10):
+            asked[command.batch] += (await settling.cancel_step(conn, command, 0)).tasks
+    return {batch: tasks for batch, tasks in asked.items() if tasks}
 
 
 # ── should a count be wrong ─────────────────────────────────────────────────────────────────────

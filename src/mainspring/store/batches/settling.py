@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.model.flows.batches import BatchState, ByClient
-from mainspring.model.tasks.states import IS_WAITING, among
+from mainspring.model.tasks.states import IS_WAITING, CancelMode, among
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import affected
 from mainspring.store.tasks import tasks
@@ -124,6 +124,16 @@ class Command(NamedTuple):
     given_at: datetime  # a later command begins anew
 
 
+# Tasks that an agent holds are asked once; with `kills` once more, without grace.
+def _uncancelled(kills: str) -> str:
+    killed = f"t.cancel_mode is not distinct from {CancelMode.KILL:d}"
+    return f"(t.{IS_WAITING} or t.cancel_at is null or {kills} and not {killed})"
+
+
+def _uncancelled_within(kills: str) -> str:
+    return f"(b.cancelled_at is null or {kills} and not b.kills)"
+
+
 _COMMANDS = f"""
     select id, cancelled_at is not null, kills, coalesce(cancelled_at, retry_before) from mainspring.batch
      where state < {BatchState.ENDED:d} and (cancelled_at is not null or retry_before is not null)
@@ -135,17 +145,16 @@ async def commands(conn: Connection, limit: int) -> list[Command]:
     return [Command(*row) for row in await conn.fetch(_COMMANDS, limit)]
 
 
-# Those that an agent holds are asked once.
 _LIVE = f"""
     select t.id from mainspring.task t
-     where t.batch_id = $1 and t.id > $2 and (t.{IS_WAITING} or t.cancel_at is null)
+     where t.batch_id = $1 and t.id > $2 and {_uncancelled("$3")}
      order by t.id limit {STEP}
 """
 _CANCEL_WITHIN = f"""
     update mainspring.batch b
-       set cancelled_at = mainspring.now(), kills = $2, retry_before = null, state = {BatchState.CLOSED:d},
-           closed_at = coalesce(b.closed_at, mainspring.now())
-     where b.parent = $1 and b.state < {BatchState.ENDED:d} and b.cancelled_at is null
+       set cancelled_at = coalesce(b.cancelled_at, mainspring.now()), kills = $2, retry_before = null,
+           state = {BatchState.CLOSED:d}, closed_at = coalesce(b.closed_at, mainspring.now())
+     where b.parent = $1 and b.state < {BatchState.ENDED:d} and {_uncancelled_within("$2")}
     returning mainspring.look_at_batch(b.id)
 """
 
@@ -163,7 +172,7 @@ async def cancel_step(conn: Connection, command: Command, after: int) -> Step:
     """Cancel the next tasks behind the id `after`."""
     async with conn.transaction():
         await conn.fetch(_CANCEL_WITHIN, command.batch, command.kills)
-        ids: list[int] = [row["id"] for row in await conn.fetch(_LIVE, command.batch, after)]
+        ids: list[int] = [row["id"] for row in await conn.fetch(_LIVE, command.batch, after, command.kills)]
         if ids:
             await tasks.cancel_each(conn, ids, kill=command.kills)
     return Step(len(ids), ids[-1] if ids else after)

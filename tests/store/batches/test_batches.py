@@ -448,6 +448,24 @@ async def test_a_kill_after_a_cancel_asks_the_tasks_that_still_run_once_more(con
     assert await _carry_out(conn) == {}, "each was asked, and a kill is not taken back"
 
 
+async def test_cancelled_batches_that_wait_for_running_tasks_do_not_hold_up_later_commands(conn: Connection) -> None:
+    outer = await opened(conn, "outer")
+    first = [await opened(conn, parent=outer) for _ in range(3)]
+    held = [await member(conn, batch) for batch in first]
+    await conn.execute("update mainspring.task set state = 3, token = id, session = 1 where id = any ($1)", held)
+    await batches.cancel(conn, outer, kill=False)
+    assert await _carry_out(conn) == dict.fromkeys(first, 1)
+    assert await settling.commands(conn, 2) == [], "each was asked; the rest is for their agents"
+    last = await opened(conn)
+    await member(conn, last)
+    await batches.cancel(conn, last, kill=False)
+    assert [command.batch for command in await settling.commands(conn, 2)] == [last]
+    await conn.execute("update mainspring.task set state = 1, session = null where id = $1", held[1])
+    assert [command.batch for command in await settling.commands(conn, 2)] == [first[1], last], "requeued, not ended"
+    await batches.cancel(conn, outer, kill=True)
+    assert [command.batch for command in await settling.commands(conn, 1)] == [outer]
+
+
 async def _carry_out(conn: Connection) -> dict[int, int]:
     """Two steps of all commands, the second for batches within; returns how many tasks of which batches they asked."""
     asked: Counter[int] = Counter()

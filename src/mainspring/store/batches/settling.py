@@ -131,13 +131,17 @@ def _uncancelled(kills: str) -> str:
 
 
 def _uncancelled_within(kills: str) -> str:
-    return f"(b.cancelled_at is null or {kills} and not b.kills)"
+    return f"c.state < {BatchState.ENDED:d} and (c.cancelled_at is null or {kills} and not c.kills)"
 
 
+# A batch that waits for tasks that were asked to stop has nothing to do, and must not keep others from their turn.
 _COMMANDS = f"""
-    select id, cancelled_at is not null, kills, coalesce(cancelled_at, retry_before) from mainspring.batch
-     where state < {BatchState.ENDED:d} and (cancelled_at is not null or retry_before is not null)
-     order by id limit $1
+    select b.id, b.cancelled_at is not null, b.kills, coalesce(b.cancelled_at, b.retry_before) from mainspring.batch b
+     where b.state < {BatchState.ENDED:d} and (b.cancelled_at is not null or b.retry_before is not null)
+       and (b.retry_before is not null
+            or exists (select from mainspring.task t where t.batch_id = b.id and {_uncancelled("b.kills")})
+            or exists (select from mainspring.batch c where c.parent = b.id and {_uncancelled_within("b.kills")}))
+     order by b.id limit $1
 """
 
 
@@ -151,11 +155,11 @@ _LIVE = f"""
      order by t.id limit {STEP}
 """
 _CANCEL_WITHIN = f"""
-    update mainspring.batch b
-       set cancelled_at = coalesce(b.cancelled_at, mainspring.now()), kills = $2, retry_before = null,
-           state = {BatchState.CLOSED:d}, closed_at = coalesce(b.closed_at, mainspring.now())
-     where b.parent = $1 and b.state < {BatchState.ENDED:d} and {_uncancelled_within("$2")}
-    returning mainspring.look_at_batch(b.id)
+    update mainspring.batch c
+       set cancelled_at = coalesce(c.cancelled_at, mainspring.now()), kills = $2, retry_before = null,
+           state = {BatchState.CLOSED:d}, closed_at = coalesce(c.closed_at, mainspring.now())
+     where c.parent = $1 and {_uncancelled_within("$2")}
+    returning mainspring.look_at_batch(c.id)
 """
 
 

@@ -415,6 +415,39 @@ async def test_the_retry_in_an_inner_batch_reopens_the_outer_one(conn: Connectio
     assert ((await view(conn, outer)).total, (await view(conn, outer)).succeeded) == (1, 1)
 
 
+async def test_callbacks_come_again_for_the_batches_in_between_and_not_for_those_above(conn: Connection) -> None:
+    above = await opened(conn, "above")
+    chain = [above]
+    for name in ("outer", "middle", "inner"):
+        chain.append(await opened(conn, name, parent=chain[-1]))
+    task = await member(conn, chain[-1])
+    for batch in chain:
+        await close(conn, batch)
+    await end(conn, task, FAILED)
+    for _ in chain:
+        await settle(conn)
+    assert await stands(conn, above) == ("ended", "failed")
+    assert await _calls(conn) == dict.fromkeys(chain, 2)
+    assert await batches.retry(conn, chain[1], callbacks_again=True) == [chain[-1]]
+    [command] = await settling.commands(conn, 10)
+    await settling.retry_step(conn, command, 0)
+    await end(conn, task, FAILED)
+    for _ in chain:
+        await settle(conn)
+    assert await stands(conn, above) == ("ended", "failed")
+    assert await _calls(conn) == {above: 2} | dict.fromkeys(chain[1:], 4)
+
+
+async def _calls(conn: Connection) -> dict[int, int]:
+    """How many callbacks of each batch were enqueued."""
+    return dict(
+        await conn.fetch("""
+            select (options #>> '{callback,batch}')::bigint, count(*) from mainspring.task
+             where options ? 'callback' group by 1
+        """)
+    )
+
+
 async def test_a_cancel_reaches_the_batches_within(conn: Connection) -> None:
     outer = await opened(conn, "outer")
     inner = await opened(conn, "inner", parent=outer)

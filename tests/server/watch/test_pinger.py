@@ -136,6 +136,25 @@ async def test_a_run_by_hand_of_a_disabled_schedule_is_told_at_once_and_not_agai
         assert listener.paths == ["/start", "/"] * 2, "from then on its plan times"
 
 
+async def test_an_error_while_telling_is_logged(
+    conn: Connection, planner: Planner, pinger: Pinger, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    async def wrong(*_: object) -> None:
+        raise LookupError("no such thing")
+
+    await make(conn, "http://127.0.0.1:9/")
+    await plan(conn, planner, NOON + MINUTE - 5 * SECOND)
+    await start(conn)
+    await set_clock(conn, NOON + MINUTE + 5 * SECOND)
+    monkeypatch.setattr(pinger._fetcher, "fetch", wrong)
+    await pinger.step()
+    [sending] = pinger._sending.values()
+    await asyncio.wait([sending])
+    await asyncio.sleep(0)  # its callbacks
+    assert "no such thing" in caplog.text
+    assert pinger._sending == {}
+
+
 async def test_what_was_sent_and_not_noted_is_sent_again(
     conn: Connection, planner: Planner, pinger: Pinger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

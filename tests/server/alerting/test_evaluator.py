@@ -16,7 +16,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.alerts.findings import Finding, Found, Look
 from mainspring.operations.alerting import kinds
 from mainspring.server.alerting import evaluator as evaluator_module
-from mainspring.server.alerting import teller
+from mainspring.server.alerting import notifier
 from mainspring.server.alerting.evaluator import SUBJECTS, Evaluator, folded
 from mainspring.server.cluster.clock import measure
 from mainspring.store.alerts import mutes, rules
@@ -133,7 +133,7 @@ async def test_what_flaps_is_one_alert_and_at_most_one_message_a_minute(
         row["created_at"] for row in await conn.fetch("select created_at from mainspring.alert_delivery order by 1")
     ]
     assert 0 < len(sent) <= 10
-    assert all(after - before >= teller.EVERY for before, after in pairwise(sent))
+    assert all(after - before >= notifier.EVERY for before, after in pairwise(sent))
 
 
 async def test_a_rule_that_is_changed_is_not_moved_by_what_was_found_before(

@@ -5,7 +5,7 @@ nothing has changed since it was read, moves its alerts and writes the messages;
 twice. A rule that finds nothing costs its one query.
 Reads   operations.alerting.kinds   (what is found)
 Writes  store.alerts.rules, store.alerts.alerts
-Next:   server/alerting/teller.py
+Next:   server/alerting/notifier.py
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainspring.model.alerts.kinds import KINDS
 from mainspring.model.alerts.rules import read_parameters
 from mainspring.model.words.globs import like
 from mainspring.operations.alerting.kinds import FIND
-from mainspring.server.alerting import teller
+from mainspring.server.alerting import notifier
 from mainspring.store.alerts import alerts, rules
 from mainspring.store.alerts.rules import ActiveRule, Clock
 from mainspring.store.postgres.database import Connection, Database
@@ -190,7 +190,7 @@ class Evaluator:
                 return False
             is_event = KINDS[rule.kind].is_event
             await alerts.observe(conn, rule, is_event, at, one.findings)
-            told = await teller.tell(conn, rule, at)
+            told = await notifier.notify(conn, rule, at)
             if is_event:
                 await alerts.close(conn, rule, at)
             await rules.evaluated(conn, [(rule, one.until)], at)

@@ -89,7 +89,7 @@ _CLAIM = """
 
 
 async def claim(conn: Connection, limit: int, lease: float) -> list[Claimed]:
-    """Messages to send now. Whoever claims has so many seconds until another may send them too."""
+    """Messages to send now. The claim lasts `lease` seconds; then another leader may send them."""
     rows = await conn.fetch(_CLAIM, limit, IN_ORDER_FOR, timedelta(seconds=lease), timedelta(seconds=2 * LONGEST_WAIT))
     return [Claimed(*row) for row in rows]
 

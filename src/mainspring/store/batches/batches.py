@@ -1,7 +1,7 @@
 """Batches as people see them: find, list, close, cancel, retry what failed.
 
 To cancel and to retry are commands in the batch's row, which servers carry out in steps (store/batches/settling.py):
-what they touch may be a hundred thousand tasks, and who asked may be gone before the last.
+they may touch a hundred thousand tasks, and the caller may disconnect before the last.
 Reads   mainspring.batch, mainspring.batch_count, mainspring.batch_change, mainspring.batch_callback
 Writes  open → closed; ended → closed
 Next:   store/batches/settling.py

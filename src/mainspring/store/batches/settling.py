@@ -1,7 +1,7 @@
 """Settling: add up what has changed in batches and end them; cancel or retry their tasks in bounded steps.
 
-The functions of the schema do the former (0001_schema.sql, 15), one call and one transaction for each batch. Each step
-can be repeated, and two servers may do the same at once.
+The functions of the schema do the former (0001_schema.sql, Batches), one call and one transaction for each batch. Each
+step can be repeated, and two servers may do the same at once.
 Writes  mainspring.batch   (closed → ended), callbacks into mainspring.task
 Next:   server/dispatch/dispatcher.py
 """
@@ -56,7 +56,7 @@ class Done(NamedTuple):
 
 
 async def done_by_clients(conn: Connection, batches: Sequence[int]) -> Done:
-    """What clients have done themselves as they closed these batches; it is told once."""
+    """What clients did when they closed these batches; each row is counted once."""
     rows = await conn.fetch(_TAKE, batches)
     ended, fired = (sum(row["count"] for row in rows if row["outcome"] == what) for what in ByClient)
     return Done(ended, fired)
@@ -75,7 +75,7 @@ _LEFT_OVER = f"""
        and not exists (select from mainspring.batch_change d where d.batch_id = b.id)
      limit $1
 """
-_MEND = """
+_CORRECT_TOTAL = """
     update mainspring.batch_count c
        set total = c.succeeded + c.failed + c.timed_out + c.cancelled + c.skipped + c.lost
      where c.batch_id = any ($1::bigint[])
@@ -87,7 +87,7 @@ async def recount(conn: Connection, limit: int) -> list[int]:
     async with conn.transaction():
         found = [row["id"] for row in await conn.fetch(_LEFT_OVER, limit)]
         if found:
-            await conn.execute(_MEND, found)
+            await conn.execute(_CORRECT_TOTAL, found)
     return found
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import asyncpg
 import msgspec
 import psycopg
 import pytest
@@ -479,21 +480,27 @@ async def test_parameters_that_make_no_sense_fail_their_rule_alone(conn: Connect
 
 @pytest.mark.parametrize("when", ["in the middle of a look", "before the commit"])
 async def test_a_connection_that_is_cut_fails_the_pass_and_no_rule(
-    conn: Connection, dsn: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch, when: str
+    conn: Connection,
+    dsn: str,
+    evaluator: Evaluator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    when: str,
 ) -> None:
     async def cut(looking: Connection, look: Look[Any]) -> Found:
+        if when == "in the middle of a look":  # as the driver raises it if the rollback still finds an open socket
+            raise asyncpg.exceptions.AdminShutdownError("terminating connection due to administrator command")
         pid = await looking.fetchval("select pg_backend_pid()")
         # It blocks the event loop, so the driver learns of it with its next statement.
         with psycopg.connect(dsn, autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s, 20000)", (pid,))
-        if when == "in the middle of a look":
-            await looking.fetch("select 1")
         return Found([])
 
     monkeypatch.setitem(kinds.FIND, "late", cut)
     await only_rule(conn, "a", kind="late")
     with pytest.raises(StoreUnavailable):
         await evaluator.step()
+    assert "cannot be evaluated" not in caplog.text
     assert await conn.fetchval("select problem from mainspring.alert_rule where name = 'a'") is None
     monkeypatch.setitem(kinds.FIND, "late", tasks.late)
     assert await evaluator.step() == 0, "the next pass has a new connection"

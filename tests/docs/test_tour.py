@@ -19,7 +19,7 @@ NEXT = re.compile(r"^Next:\s+(\S+\.py)\b", re.MULTILINE)
 START, END = "sdk/job.py", "store/tasks/transitions.py"
 ROOMS = [
     "sdk", "sdk/backends", "operations/requests", "store/submission", "server/cluster", "server/dispatch",
-    "store/tasks", "server/agents", "wire",
+    "store/tasks", "server/dispatch", "server/agents", "wire",
     "agent/connection", "agent/run", "agent/timing", "agent/run", "agent/executors", "agent/run", "agent/connection",
     "server/agents", "server/recording", "model/tasks", "store/tasks",
 ]  # fmt: skip

@@ -46,7 +46,7 @@ _TOKEN = re.compile(r"[!-~]{1,500}")
 async def serving(
     settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider], *, without_tls: bool
 ) -> AsyncIterator[str]:
-    """`running_server`, for who needs only the URL for agents."""
+    """`running_server`, for callers that need only the URL for agents."""
     async with running_server(settings, database, app, providers, without_tls=without_tls) as urls:
         assert urls.agents is not None
         yield urls.agents

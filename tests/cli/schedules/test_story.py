@@ -141,7 +141,7 @@ def outage(cli: Cli, dsn: str) -> datetime:
 def test_explain_tells_the_overdue_and_the_next(cli: Cli, outage: datetime) -> None:
     told = cli("schedule", "explain", "hourly")
     assert told.code == 0
-    assert "nobody is planning; is a server running?" in told.out
+    assert "no server plans it; is a server running?" in told.out
     assert "lies in the future" in told.out
     stories = cli("schedule", "explain", "hourly", "--at", outage.isoformat(), "--json").json["plan_times"]
     assert [one["status"] for one in stories] == ["overdue"]

@@ -244,7 +244,7 @@ async def test_an_overdue_one_and_one_to_come_say_so(world: World) -> None:
     await set_clock(world.conn, FIRST + MINUTE)
     overdue, coming = await world.story(FIRST), await world.story(SECOND_ONE)
     assert kinds(overdue) == ["expected", "overdue"]
-    assert "nobody is planning" in overdue.sentence
+    assert "no server plans it" in overdue.sentence
     assert kinds(coming) == ["expected", "to_come"]
     await skips.skip(world.conn, ACTOR, "s", at=[SECOND_ONE], note="release night")
     skipped = await world.story(SECOND_ONE)

@@ -7,14 +7,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import asyncpg
 import msgspec
+import psycopg
 import pytest
 from tests.alerting import Time, add_channel, add_rule, end_tasks, job_id, only_rule
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.alerts.findings import Finding, Found, Look
 from mainspring.operations.alerting import kinds
 from mainspring.server.alerting import evaluator as evaluator_module
-from mainspring.server.alerting import teller
+from mainspring.server.alerting import notifier
 from mainspring.server.alerting.evaluator import SUBJECTS, Evaluator, folded
 from mainspring.server.cluster.clock import measure
 from mainspring.store.alerts import mutes, rules
@@ -131,7 +134,7 @@ async def test_what_flaps_is_one_alert_and_at_most_one_message_a_minute(
         row["created_at"] for row in await conn.fetch("select created_at from mainspring.alert_delivery order by 1")
     ]
     assert 0 < len(sent) <= 10
-    assert all(after - before >= teller.EVERY for before, after in pairwise(sent))
+    assert all(after - before >= notifier.EVERY for before, after in pairwise(sent))
 
 
 async def test_a_rule_that_is_changed_is_not_moved_by_what_was_found_before(
@@ -473,6 +476,34 @@ async def test_parameters_that_make_no_sense_fail_their_rule_alone(conn: Connect
     await evaluator.step()
     assert await states(conn) == {"cluster": "firing"}
     assert "after" in await conn.fetchval("select problem from mainspring.alert_rule where name = 'a'")
+
+
+@pytest.mark.parametrize("when", ["in the middle of a look", "before the commit"])
+async def test_a_connection_that_is_cut_fails_the_pass_and_no_rule(
+    conn: Connection,
+    dsn: str,
+    evaluator: Evaluator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    when: str,
+) -> None:
+    async def cut(looking: Connection, look: Look[Any]) -> Found:
+        if when == "in the middle of a look":  # as the driver raises it if the rollback still finds an open socket
+            raise asyncpg.exceptions.AdminShutdownError("terminating connection due to administrator command")
+        pid = await looking.fetchval("select pg_backend_pid()")
+        # It blocks the event loop, so the driver learns of it with its next statement.
+        with psycopg.connect(dsn, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 20000)", (pid,))
+        return Found([])
+
+    monkeypatch.setitem(kinds.FIND, "late", cut)
+    await only_rule(conn, "a", kind="late")
+    with pytest.raises(StoreUnavailable):
+        await evaluator.step()
+    assert "cannot be evaluated" not in caplog.text
+    assert await conn.fetchval("select problem from mainspring.alert_rule where name = 'a'") is None
+    monkeypatch.setitem(kinds.FIND, "late", tasks.late)
+    assert await evaluator.step() == 0, "the next pass has a new connection"
 
 
 async def test_an_idle_pass_writes_nothing(conn: Connection, time: Time, evaluator: Evaluator) -> None:

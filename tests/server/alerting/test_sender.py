@@ -21,7 +21,7 @@ from mainspring.model.alerts.messages import test_message as made_test_message
 from mainspring.server.alerting import sender as sender_module
 from mainspring.server.alerting.evaluator import Evaluator
 from mainspring.server.alerting.sender import Sender
-from mainspring.store.alerts import deliveries
+from mainspring.store.alerts import channels, deliveries
 from mainspring.store.postgres.database import Connection, Database
 
 
@@ -317,3 +317,20 @@ async def test_what_waits_for_a_channel_that_is_disabled_is_not_sent(
     await add_message(conn)
     assert await sender.step() == 0
     assert receiver.got == []
+
+
+async def test_messages_of_a_disabled_channel_are_no_trouble_and_are_given_up_once_they_are_old(
+    conn: Connection, time: Time, receiver: Receiver, sender: Sender
+) -> None:
+    await add_channel(conn, receiver.url)
+    old = await add_message(conn)
+    await channels.put(conn, "ops", "webhook", receiver.url, None, False)
+    await time.go(86400 * 2)
+    assert await deliveries.undelivered(conn) is None
+    fresh = await add_message(conn)
+    await time.go(300)
+    await channels.put(conn, "ops", "webhook", receiver.url, None, True)
+    await sender.step()
+    assert [await state(conn, id) for id in (old, fresh)] == ["given_up", "delivered"]
+    assert len(receiver.got) == 1
+    assert await deliveries.undelivered(conn) is None

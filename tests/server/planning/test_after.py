@@ -16,6 +16,7 @@ from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations.work import tasks as task_operations
+from mainspring.server.planning import after as after_module
 from mainspring.server.planning.after import AfterLoop
 from mainspring.server.planning.dependencies import DependenciesLoop
 from mainspring.server.planning.overlap import OverlapLoop
@@ -282,3 +283,24 @@ async def test_an_application_makes_what_others_wait_for_first(conn: Connection)
         define_schedule("c", "job", {"every": "5m", "after": "b"}),
     ]
     assert await synchronise.synchronise(conn, "shop", 1, given) == ["b", "c", "a"]
+
+
+async def test_tasks_that_stay_undecided_do_not_hold_up_those_of_other_schedules(
+    world: World, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(after_module, "BATCH", 2)
+    await world.make("down", every="5m")
+    await conn.execute("update mainspring.schedule set look_at = null")
+    for name in ("a", "b"):
+        await world.make(name, every="5m", after="down")
+    await world.at(5 * MINUTE)
+    await conn.execute("update mainspring.schedule set look_at = null")
+    await world.make("load", every="5m")
+    for name in ("c", "d", "e"):
+        await world.make(name, every="5m", after="load")
+    await plan(conn, world._planner, NOON + 10 * MINUTE)
+    assert [await world._after.step() for _ in range(3)] == [2, 0, 0], "two depend, then one; then it begins again"
+    await world.end("load")
+    await world.at(10 * MINUTE + SECOND)
+    states = [list((await world.states(name)).values()) for name in "abcde"]
+    assert states == [["blocked"], ["blocked"], ["pending"], ["pending"], ["pending"]]

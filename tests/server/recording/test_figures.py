@@ -116,6 +116,23 @@ async def test_a_clock_that_is_set_back_overwrites_nothing(
     assert await rows(conn) == [(0, 2), (1, 2)]
 
 
+async def test_what_waits_to_be_written_when_the_clock_is_set_back_is_written_too(
+    conn: Connection, tallies: Tallies, writer: FiguresWriter, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def down(conn: Connection, given: object) -> None:
+        raise StoreUnavailable("PostgreSQL does not answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(rollups, "write", down)
+        for second in (1.0, 61.0, 2.0):
+            clock.at_second = NOON + second
+            tallies.count([OK])
+            with pytest.raises(StoreUnavailable):
+                await writer.step()
+    await writer.step()
+    assert await rows(conn) == [(0, 2), (1, 1)]
+
+
 async def test_servers_count_beside_each_other(conn: Connection, database: Database, clock: SetClock) -> None:
     for count in (1, 2):
         tallies = Tallies()

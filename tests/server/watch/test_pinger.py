@@ -115,6 +115,46 @@ async def test_a_run_by_hand_is_told_and_a_run_of_another_schedule_is_not(
         assert listener.paths == ["/start", "/"]
 
 
+async def test_a_run_by_hand_of_a_disabled_schedule_is_told_at_once_and_not_again(
+    conn: Connection, planner: Planner, pinger: Pinger
+) -> None:
+    async with listening() as listener:
+        await make(conn, listener.url)
+        await schedules.change(conn, "s", lambda schedule: schedule, enabled=False)
+        await set_clock(conn, NOON + 10 * MINUTE)
+        await schedules.run_now(conn, "s")
+        await start(conn)
+        await set_clock(conn, NOON + 10 * MINUTE + 5 * SECOND)
+        await pass_on(pinger)
+        assert listener.paths == ["/start", "/"]
+        await set_clock(conn, NOON + 20 * MINUTE)
+        await schedules.change(conn, "s", lambda schedule: schedule, enabled=True)
+        await plan(conn, planner, NOON + 21 * MINUTE - 5 * SECOND)
+        await start(conn)
+        await set_clock(conn, NOON + 21 * MINUTE + 5 * SECOND)
+        await pass_on(pinger)
+        assert listener.paths == ["/start", "/"] * 2, "from then on its plan times"
+
+
+async def test_an_error_while_telling_is_logged(
+    conn: Connection, planner: Planner, pinger: Pinger, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    async def wrong(*_: object) -> None:
+        raise LookupError("no such thing")
+
+    await make(conn, "http://127.0.0.1:9/")
+    await plan(conn, planner, NOON + MINUTE - 5 * SECOND)
+    await start(conn)
+    await set_clock(conn, NOON + MINUTE + 5 * SECOND)
+    monkeypatch.setattr(pinger._fetcher, "fetch", wrong)
+    await pinger.step()
+    [sending] = pinger._sending.values()
+    await asyncio.wait([sending])
+    await asyncio.sleep(0)  # its callbacks
+    assert "no such thing" in caplog.text
+    assert pinger._sending == {}
+
+
 async def test_what_was_sent_and_not_noted_is_sent_again(
     conn: Connection, planner: Planner, pinger: Pinger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -23,7 +24,7 @@ from tests.store.batches.helpers import (
 from mainspring.errors import BatchNotFound
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Definition, Python
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.store.batches import batches, settling
 from mainspring.store.flows import expiry
 from mainspring.store.postgres.database import Connection
@@ -414,6 +415,39 @@ async def test_the_retry_in_an_inner_batch_reopens_the_outer_one(conn: Connectio
     assert ((await view(conn, outer)).total, (await view(conn, outer)).succeeded) == (1, 1)
 
 
+async def test_callbacks_come_again_for_the_batches_in_between_and_not_for_those_above(conn: Connection) -> None:
+    above = await opened(conn, "above")
+    chain = [above]
+    for name in ("outer", "middle", "inner"):
+        chain.append(await opened(conn, name, parent=chain[-1]))
+    task = await member(conn, chain[-1])
+    for batch in chain:
+        await close(conn, batch)
+    await end(conn, task, FAILED)
+    for _ in chain:
+        await settle(conn)
+    assert await stands(conn, above) == ("ended", "failed")
+    assert await _calls(conn) == dict.fromkeys(chain, 2)
+    assert await batches.retry(conn, chain[1], callbacks_again=True) == [chain[-1]]
+    [command] = await settling.commands(conn, 10)
+    await settling.retry_step(conn, command, 0)
+    await end(conn, task, FAILED)
+    for _ in chain:
+        await settle(conn)
+    assert await stands(conn, above) == ("ended", "failed")
+    assert await _calls(conn) == {above: 2} | dict.fromkeys(chain[1:], 4)
+
+
+async def _calls(conn: Connection) -> dict[int, int]:
+    """How many callbacks of each batch were enqueued."""
+    return dict(
+        await conn.fetch("""
+            select (options #>> '{callback,batch}')::bigint, count(*) from mainspring.task
+             where options ? 'callback' group by 1
+        """)
+    )
+
+
 async def test_a_cancel_reaches_the_batches_within(conn: Connection) -> None:
     outer = await opened(conn, "outer")
     inner = await opened(conn, "inner", parent=outer)
@@ -425,6 +459,53 @@ async def test_a_cancel_reaches_the_batches_within(conn: Connection) -> None:
     await settle(conn)
     assert await stands(conn, inner) == ("ended", "cancelled")
     assert await stands(conn, outer) == ("ended", "cancelled")
+
+
+async def test_a_kill_after_a_cancel_asks_the_tasks_that_still_run_once_more(conn: Connection) -> None:
+    outer = await opened(conn, "outer")
+    inner = await opened(conn, "inner", parent=outer)
+    held = [await member(conn, outer), await member(conn, inner)]
+    await conn.execute("update mainspring.task set state = 3, token = id, session = 1 where id = any ($1)", held)
+    await batches.cancel(conn, outer, kill=False)
+    assert await _carry_out(conn) == {outer: 1, inner: 1}
+    asked = await conn.fetch("select cancel_at, cancel_mode from mainspring.task order by id")
+    assert [row["cancel_mode"] for row in asked] == [None, None]
+    cancelled_at = (await view(conn, inner)).cancelled_at
+    await batches.cancel(conn, outer, kill=True)
+    assert await _carry_out(conn) == {outer: 1, inner: 1}
+    rows = await conn.fetch("select cancel_at, cancel_mode from mainspring.task order by id")
+    assert [row["cancel_mode"] for row in rows] == [CancelMode.KILL] * 2
+    assert [row["cancel_at"] for row in rows] == [row["cancel_at"] for row in asked]
+    assert (await view(conn, inner)).cancelled_at == cancelled_at
+    await batches.cancel(conn, outer, kill=False)
+    assert await _carry_out(conn) == {}, "each was asked, and a kill is not taken back"
+
+
+async def test_cancelled_batches_that_wait_for_running_tasks_do_not_hold_up_later_commands(conn: Connection) -> None:
+    outer = await opened(conn, "outer")
+    first = [await opened(conn, parent=outer) for _ in range(3)]
+    held = [await member(conn, batch) for batch in first]
+    await conn.execute("update mainspring.task set state = 3, token = id, session = 1 where id = any ($1)", held)
+    await batches.cancel(conn, outer, kill=False)
+    assert await _carry_out(conn) == dict.fromkeys(first, 1)
+    assert await settling.commands(conn, 2) == [], "each was asked; the rest is for their agents"
+    last = await opened(conn)
+    await member(conn, last)
+    await batches.cancel(conn, last, kill=False)
+    assert [command.batch for command in await settling.commands(conn, 2)] == [last]
+    await conn.execute("update mainspring.task set state = 1, session = null where id = $1", held[1])
+    assert [command.batch for command in await settling.commands(conn, 2)] == [first[1], last], "requeued, not ended"
+    await batches.cancel(conn, outer, kill=True)
+    assert [command.batch for command in await settling.commands(conn, 1)] == [outer]
+
+
+async def _carry_out(conn: Connection) -> dict[int, int]:
+    """Two steps of all commands, the second for batches within; returns how many tasks of which batches they asked."""
+    asked: Counter[int] = Counter()
+    for _ in range(2):
+        for command in await settling.commands(conn, 10):
+            asked[command.batch] += (await settling.cancel_step(conn, command, 0)).tasks
+    return {batch: tasks for batch, tasks in asked.items() if tasks}
 
 
 # ── should a count be wrong ─────────────────────────────────────────────────────────────────────

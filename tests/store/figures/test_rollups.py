@@ -48,6 +48,36 @@ async def test_an_hour_is_added_up_once_it_is_over_and_settled(conn: Connection)
     assert (row["durations"][0], sum(row["durations"]), row["due"][-1], row["planned"]) == (7, 7, 7, None)
 
 
+async def test_a_minute_that_is_written_late_has_its_hour_added_up_again(conn: Connection) -> None:
+    for hour in range(2):
+        await counted(conn, NOON + hour * HOUR, 1)
+    await set_clock(conn, NOON + 2 * HOUR + 3 * MINUTE)
+    assert [await rollups.roll(conn) for _ in range(3)] == [2, 2, 0]
+    await counted(conn, NOON + 58 * MINUTE, 4, writer=1)
+    await conn.execute(
+        "insert into mainspring.figure_note (at, job_id, outcome, count) values ($1, 7, 13, 8)", NOON + HOUR + MINUTE
+    )
+    await rollups.fold_notes(conn)
+    assert [await rollups.roll(conn) for _ in range(3)] == [2, 4, 0]
+    rows = await conn.fetch("select hour, job_id, outcome, count from mainspring.figure_hour order by 1, 2, 3")
+    first, second = NOON, NOON + HOUR
+    assert [tuple(row) for row in rows] == [
+        (first, ALL_JOBS, 10, 5), (first, 7, 10, 5),
+        (second, ALL_JOBS, 10, 1), (second, ALL_JOBS, 13, 8), (second, 7, 10, 1), (second, 7, 13, 8),
+    ]  # fmt: skip
+
+
+async def test_an_hour_whose_minutes_may_be_gone_is_not_added_up_again(conn: Connection) -> None:
+    await counted(conn, NOON, 7)
+    await set_clock(conn, NOON + 2 * HOUR)
+    await rollups.roll(conn)
+    await set_clock(conn, NOON + timedelta(days=2) + 2 * HOUR)
+    assert await retention.delete(conn, "minutes", 100, timedelta()) == 2
+    await counted(conn, NOON + MINUTE, 1, writer=1)
+    assert await rollups.roll(conn) == 0
+    assert await conn.fetchval("select count from mainspring.figure_hour where job_id = 7") == 7
+
+
 async def test_hours_that_were_missed_are_added_up_one_by_one(conn: Connection) -> None:
     for hour in (0, 1, 5):
         await counted(conn, NOON + hour * HOUR, 1)

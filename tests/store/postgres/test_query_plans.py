@@ -66,7 +66,8 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"{_INTEGERS}, {_INTEGERS}",
         {BY_NUMBER},
     ),
-    "live_in_batch": (settling._LIVE, "17, 0", {BY_BATCH}),
+    "live_in_batch": (settling._LIVE, "17, 0, true", {BY_BATCH}),
+    "commands_of_batches": (settling._COMMANDS, "20", {BY_BATCH}),
     "note": (session_tasks._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
 }
 

@@ -93,7 +93,7 @@ async def test_an_overdue_plan_time_asks_for_a_server(conn: Connection) -> None:
     await set_clock(conn, NOON + 11 * MINUTE)
     told = await story(conn, NOON + 10 * MINUTE)
     assert told.status == "overdue"
-    assert "overdue by 60 s: nobody is planning; is a server running?" in text(told)
+    assert "overdue by 60 s: no server plans it; is a server running?" in text(told)
     await conn.execute("update mainspring.schedule set problem = 'the provider failed'")
     assert "cannot be planned: the provider failed" in text(await story(conn, NOON + 10 * MINUTE))
 

@@ -46,11 +46,6 @@ def masked(value: T) -> T:
     return found
 
 
-def looks_secret(name: str) -> bool:
-    """Whether the value of a header or variable of this name is hidden."""
-    return _SECRET.search(name) is not None
-
-
 def _masked(value: Any, names: re.Pattern[str] | None) -> Any:
     """`names`: of the members of this mapping whose values are hidden.
 

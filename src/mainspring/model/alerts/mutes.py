@@ -1,6 +1,6 @@
 """Mutes: which alerts are not sent for now, because of a mute or because of the day.
 
-Next: server/alerting/teller.py
+Next: server/alerting/notifier.py
 """
 
 from __future__ import annotations

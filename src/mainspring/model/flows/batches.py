@@ -2,7 +2,7 @@
 
     open → closed → ended, and by the retry of a task back to closed
 
-The states and the names of the events are part of the schema (0001_schema.sql, 15).
+The states and the names of the events are part of the schema (0001_schema.sql, Batches).
 Next: store/batches/batches.py
 """
 

@@ -245,7 +245,7 @@ def undecided(
     if not enabled:
         return "overdue", "not decided: nothing was planning then, and now the schedule is disabled"
     advice = "is a server running? `mainspring up` starts one"
-    return "overdue", f"overdue by {span(now - due)}: nobody is planning; {advice}"
+    return "overdue", f"overdue by {span(now - due)}: no server plans it; {advice}"
 
 
 def moved(name: str, past: Past, at: datetime, scope: str) -> str | None:

@@ -163,7 +163,7 @@ class Timing:
 def timing(schedule: Schedule, *, keep: bool = True) -> Timing:
     """The timing of a schedule, cached if it is slow to make. ValidationError if it cannot be made.
 
-    Whoever goes through all schedules once does not `keep` them: that would push out those that planners need.
+    A pass over all schedules does not `keep` them: that would push out those that planners need.
     """
     policies = schedule.policies
     make = _kept_timing if keep and (schedule.kind == "cron" or policies.excluded) else _timing

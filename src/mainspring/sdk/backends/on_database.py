@@ -1,6 +1,8 @@
 """OnDatabase: the tasks of an application that has a database.
 
-Next: operations/requests/group_commit.py
+Calls   operations.requests.group_commit
+Writes  mainspring.task, through store.submission
+Next:   operations/requests/group_commit.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handshake: answer an agent's hello with a new session. On reconnect the agent keeps the attempts it still holds.
 
-Writes  store.cluster.agents   (sessions, who holds what)
+Writes  store.cluster.agents   (sessions and what they hold)
         store.access.tokens   (one-time tokens, credentials)
 Next:   server/agents/gateway.py
 """

@@ -5,7 +5,7 @@ nothing has changed since it was read, moves its alerts and writes the messages;
 twice. A rule that finds nothing costs its one query.
 Reads   operations.alerting.kinds   (what is found)
 Writes  store.alerts.rules, store.alerts.alerts
-Next:   server/alerting/teller.py
+Next:   server/alerting/notifier.py
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from mainspring.errors import StoreUnavailable, ValidationError
+from mainspring.errors import ValidationError
 from mainspring.loops import Signal
 from mainspring.model.alerts.findings import Finding, Look
 from mainspring.model.alerts.kinds import KINDS
 from mainspring.model.alerts.rules import read_parameters
 from mainspring.model.words.globs import like
 from mainspring.operations.alerting.kinds import FIND
-from mainspring.server.alerting import teller
+from mainspring.server.alerting import notifier
 from mainspring.store.alerts import alerts, rules
 from mainspring.store.alerts.rules import ActiveRule, Clock
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.postgres.errors import SAME_SESSION, UNAVAILABLE
 from mainspring.wire import clock as wire_clock
 from mainspring.wire.clock import Repeated, boottime
 
@@ -46,8 +47,12 @@ FIRST_LOOK = timedelta(hours=1)  # what a new condition takes for its last look
 NOTE_EVERY = timedelta(minutes=1)  # how far was looked is noted so often where nothing was found
 BY_RECORD = {"failed", "expired"}  # events that are found by when they were written down
 
-# A statement that takes too long fails its rule only.
-_TOO_LONG = (TimeoutError, asyncpg.QueryCanceledError)
+_TOO_LONG = asyncpg.QueryCanceledError  # fails its rule only
+
+
+def _ends_session(error: Exception) -> bool:
+    """Whether no rule can be evaluated on this connection any more."""
+    return isinstance(error, UNAVAILABLE) and not isinstance(error, (_TOO_LONG, *SAME_SESSION))
 
 
 class Looked(NamedTuple):
@@ -106,15 +111,14 @@ class Evaluator:
                     while waiting:
                         looked.append(await self._look(conn, waiting[0], clock))
                         waiting.popleft()
-            except (StoreUnavailable, ValidationError, asyncpg.PostgresError) as error:
+            except (ValidationError, asyncpg.PostgresError) as error:
+                if not waiting or _ends_session(error):
+                    raise  # the connection failed, not a rule: `acquire` translates it, and the loop retries
                 await self._failed(conn, waiting.popleft(), error)
         return looked
 
     async def _failed(self, conn: Connection, rule: ActiveRule, error: Exception) -> None:
-        cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
-        if isinstance(error, StoreUnavailable) and not isinstance(cause, _TOO_LONG):
-            raise error
-        problem = f"it takes longer than {WITHIN:g} s" if isinstance(cause, _TOO_LONG) else str(error)
+        problem = f"it takes longer than {WITHIN:g} s" if isinstance(error, _TOO_LONG) else str(error)
         self._lengths[rule.name] = max(self._lengths.get(rule.name, LONGEST_LOOK) / 2, SHORTEST_LOOK)
         if rule.problem != problem:
             log.warning("alert rule %s cannot be evaluated: %s", rule.name, problem)
@@ -186,7 +190,7 @@ class Evaluator:
                 return False
             is_event = KINDS[rule.kind].is_event
             await alerts.observe(conn, rule, is_event, at, one.findings)
-            told = await teller.tell(conn, rule, at)
+            told = await notifier.notify(conn, rule, at)
             if is_event:
                 await alerts.close(conn, rule, at)
             await rules.evaluated(conn, [(rule, one.until)], at)

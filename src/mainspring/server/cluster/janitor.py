@@ -2,7 +2,7 @@
 
 A chore that fails does not stop the others. Two janitors at once share the work.
 Writes  store.tasks.partitions, store.maintenance.retention, store.maintenance.vacuum, store.access.audit,
-        store.batches.settling
+        store.batches.settling, store.figures.rollups, store.maintenance.job_retention
         store.maintenance.chore_log   (what each chore did)
 Next:   store/maintenance/retention.py
 """

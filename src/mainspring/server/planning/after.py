@@ -21,12 +21,14 @@ BATCH = 500
 class AfterLoop:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._read_to = 0  # the last task of a full batch: those that stay undecided must not hold up the rest
         self.on_released: Signal[[list[Released]]] = Signal()
 
     async def step(self) -> int:
-        """Decide about the tasks that wait; returns how many moved."""
+        """Decide about the next tasks that wait; returns how many moved if there are more behind them."""
         async with self._database.acquire() as conn:
-            waiting = await after.waiting(conn, BATCH)
+            waiting = await after.waiting(conn, BATCH, behind=self._read_to)
+            is_full = len(waiting) == BATCH
             verdicts = {one.task: decide(one) for one in waiting}
             skip = {task: verdict.skip for task, verdict in verdicts.items() if verdict.skip is not None}
             parents = {task: verdict.parents for task, verdict in verdicts.items() if verdict.parents}
@@ -36,6 +38,7 @@ class AfterLoop:
             if parents:
                 await after.depend(conn, parents)
             released = await after.release(conn, free) if free else []
+            self._read_to = waiting[-1].task if is_full else 0
         if released:
             self.on_released.send(released)
-        return 0
+        return len(skip) + len(parents) + len(free) if is_full else 0

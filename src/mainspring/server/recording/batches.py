@@ -1,7 +1,7 @@
 """BatchesLoop: count what has changed in batches, end those that are over, cancel or retry their tasks as asked.
 
-The statements that submit and end tasks leave changes behind (0001_schema.sql, 15); here they are added up, one update
-for each batch, however many flushes there were. Every server does so: whichever comes first has the batch.
+The statements that submit and end tasks leave changes behind (0001_schema.sql, Batches); here they are added up, one
+update for each batch, however many flushes there were. Every server does so: whichever comes first has the batch.
 Writes  store.batches.settling   (closed → ended, callbacks)
 Next:   store/batches/settling.py
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from mainspring.model.figures.counts import NOTHING, Counts, Histogram
 from mainspring.model.tasks.states import TaskState
@@ -51,7 +51,7 @@ class FiguresWriter:
         self._seen: dict[Key, Counts] = {}  # the cells at the last step
         self._minute = 0  # in seconds since 1970
         self._counted: dict[Key, Counts] = {}  # in this minute
-        self._unwritten: dict[tuple[int, Key], Rollup] = {}  # by minute; not known to be written
+        self._unwritten: dict[tuple[int, UUID, Key], Rollup] = {}  # by minute and writer; not known to be written
 
     async def step(self) -> int:
         """Write the rows of this minute that have changed, and what could not be written before."""
@@ -88,4 +88,4 @@ class FiguresWriter:
 
     def _count(self, key: Key, counts: Counts) -> None:
         counted = self._counted[key] = self._counted.get(key, NOTHING).plus(counts)
-        self._unwritten[self._minute, key] = Rollup(self._minute, self._writer, *key, counted)
+        self._unwritten[self._minute, self._writer, key] = Rollup(self._minute, self._writer, *key, counted)

@@ -2,7 +2,7 @@
 
 A service outside of the cluster notices that the calls have stopped: then the cluster is unhealthy, or the ledger has a
 hole, or no leader is left to call. That is the one alert that the cluster cannot send itself.
-Asks    operations.health, store.watch.ledger
+Asks    operations.condition.health, store.watch.ledger
 Next:   server/watch/fetcher.py
 """
 

@@ -3,6 +3,7 @@
 Each schedule has its own request under way, and none waits for another's address. One that fails is tried again after a
 growing wait; what has become old meanwhile is dropped.
 Reads   store.followed.pings   the tasks and what became of them
+Writes  store.followed.pings   what was sent
 Next:   server/watch/fetcher.py
 """
 
@@ -59,8 +60,13 @@ class Pinger:
             is_free = schedule not in self._sending and boottime() >= self._resumes_at.get(schedule, 0.0)
             if is_free and len(self._sending) < AT_ONCE:
                 sending = self._sending[schedule] = asyncio.create_task(self._tell(schedule, list(tasks)))
-                sending.add_done_callback(lambda _, id=schedule: self._sending.pop(id))  # type: ignore[misc]
+                sending.add_done_callback(lambda _, id=schedule: self._told(id))  # type: ignore[misc]
         return 0
+
+    def _told(self, schedule: int) -> None:
+        sending = self._sending.pop(schedule)
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            log.error("pings of schedule %d were not sent: %r; trying again", schedule, error)
 
     def _news(self, one: Followed) -> bool:
         return bool(events(one.state, has_started=one.has_started, start_told=one.start_told))

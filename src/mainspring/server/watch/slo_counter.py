@@ -1,7 +1,7 @@
 """SloCounter: the leader counts the good and bad events of schedules with an SLO, each plan time once.
 
-From the ledger and the history, not by the recorder: a server that is killed loses nothing, a plan time that nobody has
-planned counts too, and schedules without an objective cost nothing.
+From the ledger and the history, not by the recorder: a server that is killed loses nothing, an unplanned plan time
+counts too, and schedules without an objective cost nothing.
 Reads   store.watch.punctuality   what plan times came to
 Writes  store.followed.slo           counts and cursor in one statement
 Next:   store/followed/slo.py

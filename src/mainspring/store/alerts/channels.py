@@ -12,6 +12,7 @@ import msgspec
 
 from mainspring.model.alerts.channels import shown_url
 from mainspring.model.alerts.messages import Kind
+from mainspring.store.alerts.deliveries import TRIED_FOR
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch, views
 
@@ -70,9 +71,19 @@ _PUT = """
 """
 
 
+# What a disabled channel has kept is news no longer once it is enabled.
+_GIVE_UP = """
+    update mainspring.alert_delivery
+       set state = 'given_up', ended_at = mainspring.now(),
+           last_error = coalesce(last_error, 'its channel was disabled')
+     where channel = $1 and state = 'pending' and created_at < mainspring.now() - $2::interval
+"""
+
+
 async def put(conn: Connection, name: str, kind: Kind, url: str, secret: str | None, enabled: bool) -> None:
-    """Create a channel or change it. What waits for it is tried again at once."""
+    """Create a channel or change it. What waits for it is tried again at once, or given up if it is old."""
     await conn.execute(_PUT, name, kind, url, secret, enabled, shown_url(kind, url))
+    await conn.execute(_GIVE_UP, name, TRIED_FOR)
     await conn.execute(
         """update mainspring.alert_delivery set next_try_at = mainspring.now()
             where channel = $1 and state = 'pending' and next_try_at > mainspring.now()""",

@@ -89,7 +89,7 @@ _CLAIM = """
 
 
 async def claim(conn: Connection, limit: int, lease: float) -> list[Claimed]:
-    """Messages to send now. Whoever claims has so many seconds until another may send them too."""
+    """Messages to send now. The claim lasts `lease` seconds; then another leader may send them."""
     rows = await conn.fetch(_CLAIM, limit, IN_ORDER_FOR, timedelta(seconds=lease), timedelta(seconds=2 * LONGEST_WAIT))
     return [Claimed(*row) for row in rows]
 
@@ -194,7 +194,8 @@ _UNDELIVERED = """
     select count(*) as messages, min(created_at) as since, array_agg(distinct channel) as channels,
            max(last_error) as error
       from mainspring.alert_delivery
-     where (state = 'pending' and created_at < mainspring.now() - $1::interval)
+     where (state = 'pending' and created_at < mainspring.now() - $1::interval
+            and exists (select from mainspring.channel c where c.name = channel and c.enabled))
         or (state = 'given_up' and created_at > mainspring.now() - $2::interval
             and ended_at > mainspring.now() - interval '1 hour'
             and exists (select from mainspring.channel c where c.name = channel))      -- else it was deleted on purpose

@@ -1,4 +1,8 @@
-"""Mutes: rules and subjects that are not told of until an instant."""
+"""Mutes: rules and subjects that are not told of until an instant.
+
+Writes  mainspring.mute
+Next:   model/alerts/mutes.py
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Batches as people see them: find, list, close, cancel, retry what failed.
 
 To cancel and to retry are commands in the batch's row, which servers carry out in steps (store/batches/settling.py):
-what they touch may be a hundred thousand tasks, and who asked may be gone before the last.
+they may touch a hundred thousand tasks, and the caller may disconnect before the last.
 Reads   mainspring.batch, mainspring.batch_count, mainspring.batch_change, mainspring.batch_callback
 Writes  open → closed; ended → closed
 Next:   store/batches/settling.py
@@ -239,18 +239,27 @@ _RETRY_ALL = """
      where b.id = any ($1::bigint[])
     returning mainspring.look_at_batch(b.id)
 """
-_FORGET_CALLS = "delete from mainspring.batch_callback where batch_id = any ($1::bigint[])"
+# Of the batch, of those with failures, and of those in between, which end once more too.
+_FORGET_CALLS = """
+    with recursive up(id, parent) as (
+        select b.id, b.parent from mainspring.batch b where b.id = any ($2::bigint[])
+        union
+        select b.id, b.parent from mainspring.batch b join up on b.id = up.parent where up.id <> $1
+    )
+    delete from mainspring.batch_callback c using up where c.batch_id = up.id
+"""
 
 
 async def retry(conn: Connection, batch: int, *, callbacks_again: bool) -> list[int]:
     """Have all retried that has failed in it and in the batches within it; returns those that have such tasks.
 
-    They are closed again if they had ended. With `callbacks_again` their callbacks come once more.
+    They are closed again if they had ended. With `callbacks_again` their callbacks come once more, and
+    those of the batches that they are in, up to this one.
     """
     ids: list[int] | None = await conn.fetchval(_RETRY, batch)
     if not ids:
         return []
     if callbacks_again:
-        await conn.execute(_FORGET_CALLS, [batch, *ids])
+        await conn.execute(_FORGET_CALLS, batch, ids)
     await conn.fetch(_RETRY_ALL, ids)
     return ids

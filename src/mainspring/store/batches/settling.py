@@ -1,7 +1,7 @@
 """Settling: add up what has changed in batches and end them; cancel or retry their tasks in bounded steps.
 
-The functions of the schema do the former (0001_schema.sql, 15), one call and one transaction for each batch. Each step
-can be repeated, and two servers may do the same at once.
+The functions of the schema do the former (0001_schema.sql, Batches), one call and one transaction for each batch. Each
+step can be repeated, and two servers may do the same at once.
 Writes  mainspring.batch   (closed → ended), callbacks into mainspring.task
 Next:   server/dispatch/dispatcher.py
 """
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.model.flows.batches import BatchState, ByClient
-from mainspring.model.tasks.states import IS_WAITING, among
+from mainspring.model.tasks.states import IS_WAITING, CancelMode, among
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import affected
 from mainspring.store.tasks import tasks
@@ -56,7 +56,7 @@ class Done(NamedTuple):
 
 
 async def done_by_clients(conn: Connection, batches: Sequence[int]) -> Done:
-    """What clients have done themselves as they closed these batches; it is told once."""
+    """What clients did when they closed these batches; each row is counted once."""
     rows = await conn.fetch(_TAKE, batches)
     ended, fired = (sum(row["count"] for row in rows if row["outcome"] == what) for what in ByClient)
     return Done(ended, fired)
@@ -75,7 +75,7 @@ _LEFT_OVER = f"""
        and not exists (select from mainspring.batch_change d where d.batch_id = b.id)
      limit $1
 """
-_MEND = """
+_CORRECT_TOTAL = """
     update mainspring.batch_count c
        set total = c.succeeded + c.failed + c.timed_out + c.cancelled + c.skipped + c.lost
      where c.batch_id = any ($1::bigint[])
@@ -87,7 +87,7 @@ async def recount(conn: Connection, limit: int) -> list[int]:
     async with conn.transaction():
         found = [row["id"] for row in await conn.fetch(_LEFT_OVER, limit)]
         if found:
-            await conn.execute(_MEND, found)
+            await conn.execute(_CORRECT_TOTAL, found)
     return found
 
 
@@ -124,10 +124,24 @@ class Command(NamedTuple):
     given_at: datetime  # a later command begins anew
 
 
+# Tasks that an agent holds are asked once; with `kills` once more, without grace.
+def _uncancelled(kills: str) -> str:
+    killed = f"t.cancel_mode is not distinct from {CancelMode.KILL:d}"
+    return f"(t.{IS_WAITING} or t.cancel_at is null or {kills} and not {killed})"
+
+
+def _uncancelled_within(kills: str) -> str:
+    return f"c.state < {BatchState.ENDED:d} and (c.cancelled_at is null or {kills} and not c.kills)"
+
+
+# A batch that waits for tasks that were asked to stop has nothing to do, and must not keep others from their turn.
 _COMMANDS = f"""
-    select id, cancelled_at is not null, kills, coalesce(cancelled_at, retry_before) from mainspring.batch
-     where state < {BatchState.ENDED:d} and (cancelled_at is not null or retry_before is not null)
-     order by id limit $1
+    select b.id, b.cancelled_at is not null, b.kills, coalesce(b.cancelled_at, b.retry_before) from mainspring.batch b
+     where b.state < {BatchState.ENDED:d} and (b.cancelled_at is not null or b.retry_before is not null)
+       and (b.retry_before is not null
+            or exists (select from mainspring.task t where t.batch_id = b.id and {_uncancelled("b.kills")})
+            or exists (select from mainspring.batch c where c.parent = b.id and {_uncancelled_within("b.kills")}))
+     order by b.id limit $1
 """
 
 
@@ -135,18 +149,17 @@ async def commands(conn: Connection, limit: int) -> list[Command]:
     return [Command(*row) for row in await conn.fetch(_COMMANDS, limit)]
 
 
-# Those that an agent holds are asked once.
 _LIVE = f"""
     select t.id from mainspring.task t
-     where t.batch_id = $1 and t.id > $2 and (t.{IS_WAITING} or t.cancel_at is null)
+     where t.batch_id = $1 and t.id > $2 and {_uncancelled("$3")}
      order by t.id limit {STEP}
 """
 _CANCEL_WITHIN = f"""
-    update mainspring.batch b
-       set cancelled_at = mainspring.now(), kills = $2, retry_before = null, state = {BatchState.CLOSED:d},
-           closed_at = coalesce(b.closed_at, mainspring.now())
-     where b.parent = $1 and b.state < {BatchState.ENDED:d} and b.cancelled_at is null
-    returning mainspring.look_at_batch(b.id)
+    update mainspring.batch c
+       set cancelled_at = coalesce(c.cancelled_at, mainspring.now()), kills = $2, retry_before = null,
+           state = {BatchState.CLOSED:d}, closed_at = coalesce(c.closed_at, mainspring.now())
+     where c.parent = $1 and {_uncancelled_within("$2")}
+    returning mainspring.look_at_batch(c.id)
 """
 
 
@@ -163,7 +176,7 @@ async def cancel_step(conn: Connection, command: Command, after: int) -> Step:
     """Cancel the next tasks behind the id `after`."""
     async with conn.transaction():
         await conn.fetch(_CANCEL_WITHIN, command.batch, command.kills)
-        ids: list[int] = [row["id"] for row in await conn.fetch(_LIVE, command.batch, after)]
+        ids: list[int] = [row["id"] for row in await conn.fetch(_LIVE, command.batch, after, command.kills)]
         if ids:
             await tasks.cancel_each(conn, ids, kill=command.kills)
     return Step(len(ids), ids[-1] if ids else after)

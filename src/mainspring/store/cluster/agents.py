@@ -202,9 +202,3 @@ async def end(conn: Connection, sessions: Sequence[int]) -> None:
         "update mainspring.agent set lease_until = mainspring.now() where session = any($1::bigint[])",
         sessions,
     )
-
-
-async def any_lives(conn: Connection) -> bool:
-    """Whether any agent has a lease."""
-    living = "select from mainspring.agent where ended_at is null and lease_until > mainspring.now()"
-    return bool(await conn.fetchval(f"select exists ({living})"))

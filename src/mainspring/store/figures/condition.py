@@ -1,6 +1,7 @@
 """Condition: the facts about servers, leader, segments, agents and maintenance that health is judged by.
 
 A few statements over small tables; none reads tasks or the history.
+Reads   mainspring.server, mainspring.leader, mainspring.segment, mainspring.agent, mainspring.chore
 """
 
 from __future__ import annotations

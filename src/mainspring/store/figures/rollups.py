@@ -18,7 +18,8 @@ from mainspring.store.postgres.rows import affected
 ALL_JOBS = 0  # the job of the rows that add up all jobs
 NO_WRITER = UUID(int=0)  # the writer of what was noted without an attempt
 
-SETTLED = timedelta(minutes=2)  # after the end of an hour: then every recorder has written its last minute
+SETTLED = timedelta(minutes=2)  # after the end of an hour: then every recorder has written its last minute, as a rule
+REOPENED_FOR = timedelta(days=1)  # within which a late minute has its hour added up again; minutes stay for two days
 
 
 class Rollup(NamedTuple):
@@ -40,8 +41,26 @@ _COLUMNS = (
 COUNTS = ", ".join(_COLUMNS)
 _REPLACED = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS)
 
+
+def _reopened(source: str) -> str:
+    """SQL that forgets the hours of minutes that come late, so that the janitor adds them up again.
+
+    A recorder that could not reach PostgreSQL writes them after others have gone on, and so does one whose clock was
+    set back. For most writes there is nothing at the end of this index. Until the next round of the janitor an hour
+    with later ones behind it is missing.
+    """
+    return f"""
+        reopened as (
+            delete from mainspring.figure_hour h
+             where h.hour = any (array(select distinct date_trunc('hour', minute, 'UTC') from {source}))
+               and h.hour > (select mainspring.now()) - interval '{REOPENED_FOR.total_seconds():.0f} s'
+        )
+    """
+
+
 # Lists as text: `unnest` takes an array of lists apart.
 _WRITE = f"""
+    with late as (select to_timestamp(minute) as minute from unnest($1::float8[]) as given(minute)), {_reopened("late")}
     insert into mainspring.figure (minute, writer, job_id, outcome, again, {COUNTS})
     select to_timestamp(minute), writer, job_id, outcome, again, count, duration_sum, planned_sum, due_sum,
            duration_max, planned_max, due_max, durations::integer[], planned::integer[], due::integer[]
@@ -69,7 +88,7 @@ def _text(counts: Sequence[int] | None) -> str | None:
 _FOLD = f"""
     with taken as (
         delete from mainspring.figure_note returning date_trunc('minute', at, 'UTC') as minute, job_id, outcome, count
-    ), summed as (
+    ), {_reopened("taken")}, summed as (
         select minute, job_id, outcome, sum(count) as count from taken group by 1, 2, 3
          union all
         select minute, {ALL_JOBS}, outcome, sum(count) from taken group by 1, 3
@@ -127,7 +146,12 @@ _ROLL = f"""
 async def roll(conn: Connection) -> int:
     """Add up the minutes of the first hour that is over and not added up; returns how many rows that made.
 
-    One statement, so an hour is there with all its jobs or not at all.
+    One statement adds up, so an hour is there with all its jobs or not at all.
     """
     hour = await conn.fetchval(_NEXT_HOUR, SETTLED)
-    return 0 if hour is None else affected(await conn.execute(_ROLL, hour))
+    if hour is None:
+        return 0
+    async with conn.transaction():
+        # A late minute is either written before and counted here, or written after and reopens the hour.
+        await conn.execute("lock table mainspring.figure_hour in share row exclusive mode")
+        return affected(await conn.execute(_ROLL, hour))

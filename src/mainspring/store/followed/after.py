@@ -36,7 +36,7 @@ async def check(conn: Connection, name: str, other: str) -> None:
     while at is not None:
         if at in chain:
             raise ValidationError(
-                f"after: {' → '.join([*chain, at])} is a circle; all would wait for ever", field="after"
+                f"after: {' → '.join([*chain, at])} is a circle; none of them could ever run", field="after"
             )
         if len(chain) > LONGEST:
             raise ValidationError(f"after: more than {LONGEST} schedules would wait in a row", field="after")
@@ -70,7 +70,7 @@ _WAITING = f"""
            f.scope as other_scope, f.task_id, f.reason, coalesce(h.state, l.state) as state
       from (select id, plan_time, scope, run_at, schedule_id from mainspring.task
              where schedule_id is not null and waiting_for > 0 and state = {BLOCKED:d}
-               and ($2::bigint[] is null or id = any ($2))
+               and ($2::bigint[] is null or id = any ($2)) and id > $3
                and not exists (select from mainspring.dependency d where d.child = task.id)
              order by id limit $1) t
       join mainspring.schedule s on s.id = t.schedule_id
@@ -93,11 +93,13 @@ _WAITING = f"""
 """
 
 
-async def waiting(conn: Connection, limit: int, tasks: Sequence[int] | None = None) -> list[Waiting]:
-    """Tasks without dependencies yet: the first ones, or those among `tasks`. Begins a transaction."""
+async def waiting(
+    conn: Connection, limit: int, tasks: Sequence[int] | None = None, *, behind: int = 0
+) -> list[Waiting]:
+    """Tasks without dependencies yet: the first ones `behind` an id, or those among `tasks`. Begins a transaction."""
     async with conn.transaction():
         await conn.execute("set local enable_partition_pruning = on; set local enable_seqscan = off")  # as in fires.py
-        rows = await conn.fetch(_WAITING, limit, tasks)
+        rows = await conn.fetch(_WAITING, limit, tasks, behind)
     found = []
     for _, group in groupby(rows, key=itemgetter("id")):
         scopes = list(group)

@@ -33,11 +33,13 @@ async def follow(conn: Connection, schedule: int, url: str | None, now: datetime
         await conn.execute(_FOLLOW, schedule, now)
 
 
-# All plan times before the cursor of the planner are decided.
+# All plan times before the cursor of the planner are decided. That of a disabled schedule stands still, and only runs
+# by hand follow. A plan time that was left undecided then, and is caught up once it is enabled, gets no ping.
 _READ = f"""
     with due as materialized (
         select c.schedule_id, c.read_to,
-               least(mainspring.now() - $1::interval, s.next_plan_at - interval '1 us') as upto
+               least(mainspring.now() - $1::interval,
+                     case when s.enabled then s.next_plan_at - interval '1 us' end) as upto
           from mainspring.ping_cursor c join mainspring.schedule s on s.id = c.schedule_id
     ), moved as (
         update mainspring.ping_cursor c set read_to = due.upto

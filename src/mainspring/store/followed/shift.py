@@ -1,6 +1,8 @@
 """Shift: how long after its plan time a schedule may want its tasks to run, by delay and jitter; the longest of all.
 
-Whoever searches the ledger for what was due in a span of time goes back so much further. It only grows.
+A search of the ledger for what was due in a span starts this much earlier. It only grows.
+Writes  mainspring.ledger_audit
+Next:   store/watch/missed_starts.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 `add` moves a schedule's cursor and adds the counts in one statement, guarded by the cursor that the caller has counted
 from: a repetition, or a second counter at the same time, adds nothing.
+Writes  mainspring.slo, mainspring.slo_minute, mainspring.slo_hour
 """
 
 from __future__ import annotations

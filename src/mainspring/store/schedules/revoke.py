@@ -136,7 +136,7 @@ async def _withdraw(
             return taken_back, asked_back
 
 
-# Locks the schedules first, as planners do, who then write their fires: the other order would deadlock.
+# Locks the schedules first, as planners do before they write their fires: the other order would deadlock.
 _CONFIRM = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), held as materialized (
         select s.id from mainspring.schedule s

@@ -1,7 +1,7 @@
 """Skips: plan times that a person has taken out of a schedule, and takes back as long as they have not passed.
 
 A skip is a row that planners read. Each change of them counts up `schedule.skips`, which `plans.plan` compares: what a
-planner decided by the skips of before is not written. Whoever changes them has locked the schedule's row, as planners
+planner decided by the skips of before is not written. A change of skips has locked the schedule's row, as planners
 do, so a task that was planned ahead is either there to be withdrawn, or is not made.
 Next: store/schedules/plans.py
 """

@@ -1,6 +1,6 @@
 """Enqueue: submissions on our own connections: several in one statement, and claimed as they are created.
 
-Through the SQL functions of 0001_schema.sql, 7 and 15.
+Through the SQL functions of 0001_schema.sql (Submission, Batches).
 Next: server/cluster/listener.py
 """
 

@@ -345,7 +345,7 @@ def _gone(move: Move, has_run: bool, error: str) -> str:
     """
 
 
-_LOST = _gone(LOSE_UNSENT, True, "'agent ' || target || ', where it ran, is gone; nobody else may run it again'")
+_LOST = _gone(LOSE_UNSENT, True, "'agent ' || target || ', where it ran, is gone; no other agent may run it'")
 _SKIPPED = _gone(SKIP, False, "'agent ' || target || ' is gone, and it never ran there'")
 
 

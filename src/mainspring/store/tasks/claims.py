@@ -2,7 +2,7 @@
 
 A claim scans the index from a floor that its caller remembers. Below it are the tasks that were claimed before and the
 dead entries of those that have ended, which stay as long as any old snapshot does.
-Next: server/agents/gateway.py
+Next: server/dispatch/arming.py
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ _INTO_HISTORY_BUT_FOR = """
 
 
 def counted(source: str, outcome: object = "state") -> str:
-    """SQL that adds the deleted rows of `source` to the counts of their batches (0001_schema.sql, 15)."""
+    """SQL that adds the deleted rows of `source` to the counts of their batches (0001_schema.sql, Batches)."""
     return f"""
         counted_ends as (
             insert into mainspring.batch_change (batch_id, outcome, count)

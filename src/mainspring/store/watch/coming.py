@@ -3,6 +3,7 @@
 A planner makes tasks some seconds ahead of their plan time and moves the cursor of the schedule behind it. So what
 comes next is in two places: the tasks of plan times that are decided, and the cursors of those that are not.
 Each is a short range of an index, however many schedules there are and whatever is stored.
+Reads   mainspring.task, mainspring.schedule, mainspring.fire, mainspring.ledger_hole
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A planner writes fires and cursor in one statement, so nothing is ever passed over, unless rows were lost or the code is
 wrong: this does not trust it. One row has the position of the leader; a writer moves it only from
 where it read it.
+Reads   mainspring.schedule
+Writes  mainspring.ledger_audit, mainspring.ledger_hole
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ meanwhile is found twice rather than never:
     waiting     It has a task that no agent has started. Those that wait for their turn by policy are not missed.
 
 And one more has the plan times that were passed over, by the instant at which the leader found out.
+Reads   mainspring.schedule, mainspring.fire, mainspring.task, mainspring.ledger_hole
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class _PooledConnection(_Wrapped):
 
 
 class _ProducerConnection(_Wrapped):
-    """Reads the views `own_…` (0001_schema.sql, 16) in place of the tables. What is not in them is denied."""
+    """Reads the views `own_…` (0001_schema.sql, What a producer sees) in place of the tables. The rest is denied."""
 
     __slots__ = ()
     reads_own_tasks = True

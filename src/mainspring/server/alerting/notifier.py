@@ -1,4 +1,4 @@
-"""Teller: make messages of what a rule has to tell.
+"""Notifier: write the messages of a rule that are due.
 
 What comes within GROUPED goes into one message, and a rule has at most one message in EVERY. What is muted, or comes on
 a quiet day, waits: a condition is sent when the mute ends, if it still fires; an event is not sent at all.
@@ -26,8 +26,8 @@ GROUPED = timedelta(seconds=30)
 EVERY = timedelta(minutes=1)
 
 
-async def tell(conn: Connection, rule: StoredRule, at: datetime) -> bool:
-    """Tell what is to be told of a rule, whose row the caller has locked; returns whether there was a message."""
+async def notify(conn: Connection, rule: StoredRule, at: datetime) -> bool:
+    """Write the message of a rule, whose row the caller has locked, if one is due; returns whether it was."""
     found = await alerts.take(conn, rule.name, at, rule.repeat)
     if not found:
         return False

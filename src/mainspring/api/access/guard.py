@@ -154,7 +154,7 @@ class Guard:
         async with self._connections.acquire() as conn:
             found = await (tokens.find(conn, secret) if is_token else sessions.find(conn, secret))
         if found is None:
-            if guesses:  # only who guesses waits: others behind the same address may have a valid token
+            if guesses:  # only the guessing caller waits: others behind the same address may have a valid token
                 self.check_failures(origin)
                 self.count_failure(origin)
             raise Unauthorized(

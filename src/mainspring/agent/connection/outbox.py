@@ -37,8 +37,8 @@ from mainspring.wire.clock import Clock
 
 START_DELAY = 0.02  # seconds: a start waits for its ending, which makes it unnecessary; most tasks end within it
 CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for a slot
-GATHER = 0.02  # seconds between frames whose endings can all wait: a frame, a flush and a commit cost more than those
-GATHERED = 200  # endings that are sent at once
+GATHER = 0.05  # seconds between frames whose endings can all wait: a frame, a flush and a commit cost more than those
+GATHERED = 250  # endings that are sent at once
 FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
 AT_ONCE = 1000  # items of one kind in one frame: fewer than a server takes, so that none holds its event loop for long
 RESENT_AT_ONCE = 4  # messages of the previous connection in one frame

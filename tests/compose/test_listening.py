@@ -20,6 +20,7 @@ from mainspring.compose.local import Engine
 from mainspring.compose.network import listening_for, running_server, serving_api
 from mainspring.errors import ValidationError
 from mainspring.front import sockets
+from mainspring.model.access.actors import Role
 from mainspring.store.postgres.database import Connection, Database
 
 
@@ -102,6 +103,26 @@ async def test_an_engine_takes_agents_and_requests_beside_its_own_agent(
         assert await get(f"{urls.api}/readyz") == (200, {"status": "ready"})
         async with agent(shop, dsn, urls.agents, await token(conn), agent_name="far"):
             assert await (await shop.double.enqueue(4)).result(timeout=20) == 8
+
+
+async def test_requests_are_answered_while_two_thousand_fires_a_second_are_armed(
+    database: Database, dsn: str, conn: Connection
+) -> None:
+    listening = Listening(settings(dsn))
+    engine = Engine(settings(dsn), database, {}, {}, {})
+    viewer = await token(conn, role=Role.VIEWER)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(engine.running())
+        urls = await stack.enter_async_context(listening_for(engine, database, listening))
+        fired: list[int] = []
+        timers = engine.agent.timers
+        for number in range(60_000):
+            timers.after(number / 2_000, fired.append, number)
+        for path in ("readyz", "api/v1/stats", "api/v1/jobs", "api/v1/tasks?limit=50"):
+            status, _ = await get(f"{urls.api}/{path}", Authorization=f"Bearer {viewer}")
+            assert status == 200
+        assert fired
+        assert len(timers), "the answers came after the flood, not in it"
 
 
 async def test_while_the_loop_is_blocked_requests_are_told_so(database: Database, dsn: str) -> None:

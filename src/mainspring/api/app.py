@@ -45,6 +45,8 @@ from mainspring.errors import (
 from mainspring.model.access.actors import Role
 from mainspring.model.words.durations import Duration
 from mainspring.operations import Connections
+from mainspring.operations.parts import giving_way as ways
+from mainspring.operations.parts.giving_way import GivingWay
 from mainspring.operations.parts.output_readers import Together
 from mainspring.operations.requests.grouped import GroupedTasks
 from mainspring.operations.work import tasks
@@ -79,6 +81,7 @@ class Api:
         bounds: Bounds | None = None,
         server_name: str | None = None,
         environment: str | None = None,
+        giving_way: GivingWay | None = None,
     ) -> None:
         bounds = bounds or Bounds()
         self.connections = connections
@@ -88,7 +91,8 @@ class Api:
         self.waiting = Waiting(connections)
         self.new_tasks = GroupedTasks(connections)
         self.streams = Streams(per_caller=bounds.streams_per_caller, per_server=bounds.streams)
-        self.hub = Hub(connections)
+        self.giving_way = giving_way  # None: no agent is on this event loop
+        self.hub = Hub(connections, self.giving_way)
         self.followed = Followed(connections)
         self.outputs = Together(connections)  # those who follow output look together
         self._router = Router([_Absolute(row) for row in rows])
@@ -129,6 +133,9 @@ class Api:
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         began_at = monotonic()
         self.scrape.start()
+        if self.giving_way is not None:
+            ways.current.set(self.giving_way)
+            await self.giving_way.wait()
         headers = headers_of(scope)
         request_id = request_id_of(headers)
         watched = _Watched(send)
@@ -178,10 +185,14 @@ class Api:
         """The answer of the row's operation."""
         key = idempotency.key_of(call)
         wait = _wait(call)
+        if self.giving_way is not None:
+            await self.giving_way.wait()  # before it has a connection, of which there are few
         async with _in_time():
             view, replayed = await idempotency.once(call, key, given)
         if wait:
             view = await self._after_end(call, view, given, wait)
+        if self.giving_way is not None:
+            await self.giving_way.wait()
         if replayed is None:
             return await self.as_answer(call, view)
         if not wait:

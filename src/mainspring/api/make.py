@@ -15,6 +15,7 @@ from mainspring.api.rows import LOGIN, ROWS
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
 from mainspring.operations.condition.health import DEGRADED_AFTER
+from mainspring.operations.parts.giving_way import GivingWay
 
 
 def make_api(
@@ -30,10 +31,12 @@ def make_api(
     bounds: Bounds | None = None,
     server_name: str | None = None,
     environment: str | None = None,
+    giving_way: GivingWay | None = None,
 ) -> Api:
     """`scrape` counts for the metrics of the process; without one, the API counts for itself alone.
 
     `keep` is how long the ledger of plan times is kept: before that, a dropped one looks like a missing one.
+    `giving_way` knows the fires of an agent on this event loop.
     """
     connections = DiscreetConnections(connections)
     origins, scrape = origins or Origins(any_host=authorize is not None), scrape or Scrape(connections)
@@ -48,4 +51,5 @@ def make_api(
         bounds=bounds,
         server_name=server_name,
         environment=environment,
+        giving_way=giving_way,
     )

@@ -21,6 +21,7 @@ from mainspring.api.metering.text import Source
 from mainspring.config import Settings
 from mainspring.errors import Busy, MainspringError
 from mainspring.front.asgi import App
+from mainspring.operations.parts.giving_way import Fires, GivingWay
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Database
@@ -36,9 +37,11 @@ class Api(NamedTuple):
     close: Callable[[], Awaitable[None]]
 
 
-def make_api(settings: Settings, database: Database, server: Server | None = None) -> Api:
-    """Without a `server` it needs only PostgreSQL. It has a pool of its own."""
+def make_api(settings: Settings, database: Database, server: Server | None = None, fires: Fires | None = None) -> Api:
+    """Without a `server` it needs only PostgreSQL. It has a pool of its own. `fires`: of the agent on this loop."""
     pool = database.for_api()
+    giving_way = None if fires is None else GivingWay(fires)
+    pool.give_way = None if giving_way is None else giving_way.wait
     reachability = Reachability(pool) if server is None else None
     scrape = Scrape(pool, _sources(pool, server), server_id=lambda: None if server is None else server.server_lease.id)
     made = make_application(
@@ -62,6 +65,7 @@ def make_api(settings: Settings, database: Database, server: Server | None = Non
             streams=settings.api_streams,
             streams_per_caller=settings.api_streams_per_token,
         ),
+        giving_way=giving_way,
     )
     if server is not None:
         server.recorder.on_ended.connect(lambda endings: made.hint([ending.task for ending in endings]))

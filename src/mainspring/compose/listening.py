@@ -11,7 +11,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mainspring.config import Settings
 from mainspring.errors import ValidationError
@@ -22,6 +22,9 @@ from mainspring.server.agents.keep import BlockedEndpoint
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
+
+if TYPE_CHECKING:
+    from mainspring.operations.parts.giving_way import Fires
 
 PRELOADED = ("mainspring.front.listener", "mainspring.compose.api")
 
@@ -93,9 +96,12 @@ class Listening:
         if self._settings.api:
             threading.Thread(target=_import, args=PRELOADED, daemon=True).start()
 
-    async def prepare(self, database: Database, server: Server | None = None) -> None:
-        """Make what is served on the sockets. A `server` is for agents, and may be without one."""
-        http_server = self._make_http(database, server)
+    async def prepare(self, database: Database, server: Server | None = None, fires: Fires | None = None) -> None:
+        """Make what is served on the sockets. A `server` is for agents, and may be without one.
+
+        `fires` are those of an agent on this event loop, to which the API gives way.
+        """
+        http_server = self._make_http(database, server, fires)
         if server is not None and self._sockets:
             self._endpoint = Endpoint(
                 database,
@@ -110,7 +116,7 @@ class Listening:
             self._opens.append(self._endpoint.open)
             self._closes.insert(0, self._endpoint.close)
 
-    def _make_http(self, database: Database, server: Server | None) -> Http | None:
+    def _make_http(self, database: Database, server: Server | None, fires: Fires | None) -> Http | None:
         """The HTTP server, if there is one; it has a listener unless it shares the agents' port."""
         if server is not None and not self._settings.api:
             return None
@@ -119,7 +125,7 @@ class Listening:
         from mainspring.front.listener import Listener
 
         self._serves_api = True
-        api = make_api(self._settings, database, server)
+        api = make_api(self._settings, database, server, fires)
         limits = Limits(connections=self._settings.api_connections)
         http_server = HttpServer(api.app, limits, on_stop=api.end_streams)
         self._closes.append(api.close)

@@ -110,7 +110,7 @@ async def serving_api(settings: Settings, database: Database, *, without_tls: bo
 async def listening_for(engine: Engine, database: Database, listening: Listening) -> AsyncIterator[Urls]:
     """Let the server of an engine accept agents and requests; yields where."""
     try:
-        await listening.prepare(database, engine.server)
+        await listening.prepare(database, engine.server, engine.agent.timers)
         engine.watchdog.add(listening.keeper(database.for_thread(), engine.server.clock, engine.lease))
         urls = await listening.open()
         await engine.server.membership.announce(urls.agents, urls.api)

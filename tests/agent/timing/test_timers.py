@@ -207,3 +207,36 @@ def test_boot_time_does_not_go_back() -> None:
     first = boottime()
     time.sleep(0)
     assert boottime() >= first
+
+
+async def test_the_next_fire_is_that_of_the_first_instant_and_none_without_any() -> None:
+    clock = Clock(offset=1000.0)
+    timers = Timers(clock)
+    assert timers.next_fire() is None
+    now = clock.now()
+    timers.at(now + 300, print)
+    timers.at(now + 100, print)
+    left = timers.next_fire()
+    assert left is not None
+    assert now + 100 - clock.now() <= left <= 100
+    overdue = timers.at(now - 5, print)
+    assert (timers.next_fire() or 0.0) <= -5
+    timers.disarm(overdue)
+    timers.close()
+    assert timers.next_fire() is None
+
+
+async def test_that_an_instant_has_passed_is_told_after_its_calls() -> None:
+    timers = Timers(Clock())
+    calls: list[str] = []
+    rings = Rings()
+
+    def fired() -> None:
+        calls.append("fired")
+        rings()
+
+    timers.on_fired = fired
+    timers.after(0.005, calls.append, "call")
+    await rings.next()
+    assert calls == ["call", "fired"]
+    timers.close()

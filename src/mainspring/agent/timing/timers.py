@@ -25,6 +25,7 @@ class Timers:
         self._wheel = Wheel(clock.now())
         self._wake_timer = make_wake_timer(asyncio.get_running_loop(), self._wake)
         self._set_for: float | None = None  # the instant of the wake timer
+        self.on_fired: Callable[[], None] = lambda: None  # the calls of an instant were made
 
     def at(self, instant: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
         """Call `call(argument)` at `instant`, seconds since 1970 on the database's clock; never if that is too far."""
@@ -42,6 +43,13 @@ class Timers:
     def left(self, timer: Timer) -> float:
         """Seconds until it is due."""
         return timer.at - self._clock.now()
+
+    def next_fire(self) -> float | None:
+        """Seconds until the wake timer rings, below zero if it is overdue; None if nothing is armed.
+
+        That may be early, after a disarm; it is never late.
+        """
+        return None if self._set_for is None else self._set_for - self._clock.now()
 
     def disarm(self, timer: Timer) -> bool:
         return self._wheel.disarm(timer)
@@ -64,10 +72,12 @@ class Timers:
         soonest = self._wheel.soonest()
         if soonest is not None and (self._set_for is None or soonest < self._set_for):
             self._set(soonest)
+        self.on_fired()
 
     def __len__(self) -> int:
         return len(self._wheel)
 
     def close(self) -> None:
         self._wake_timer.close()
+        self._set_for = None
         self._wheel.clear()

@@ -23,6 +23,7 @@ from mainspring.api.streams.sse import event
 from mainspring.api.streams.topics import Sample, Topic, Wants, make_topics
 from mainspring.errors import MainspringError
 from mainspring.operations import Connections
+from mainspring.operations.parts.giving_way import GivingWay
 
 log = logging.getLogger("mainspring.api")
 
@@ -95,9 +96,9 @@ def _positions(cursor: str) -> dict[str, int]:
 
 
 class Hub:
-    def __init__(self, connections: Connections) -> None:
-        self.rooms = {topic.name: _Room(topic, connections, at_once) for at_once in [asyncio.Semaphore(AT_ONCE)]
-                      for topic in make_topics()}  # fmt: skip
+    def __init__(self, connections: Connections, giving_way: GivingWay | None) -> None:
+        at_once = asyncio.Semaphore(AT_ONCE)
+        self.rooms = {topic.name: _Room(topic, connections, at_once, giving_way) for topic in make_topics()}
         self.listeners = 0
 
     def listen(self, topics: Sequence[str], wants: Wants, cursor: str | None = None) -> Listener:
@@ -117,10 +118,13 @@ class Hub:
 
 
 class _Room:
-    def __init__(self, topic: Topic, connections: Connections, at_once: asyncio.Semaphore) -> None:
+    def __init__(
+        self, topic: Topic, connections: Connections, at_once: asyncio.Semaphore, giving_way: GivingWay | None
+    ) -> None:
         self._topic = topic
         self._connections = connections
         self._at_once = at_once
+        self._giving_way = giving_way
         self._listeners: dict[Listener, list[Any]] = {}  # each with what it was not told while it was away
         self._new: set[Listener] = set()  # placed by the next sample
         self._kept: deque[tuple[int, Sample]] = deque(maxlen=KEPT)  # with the position before it
@@ -168,11 +172,15 @@ class _Room:
             began_at = monotonic()
             if self._doubt is None:
                 self._doubt = asyncio.get_running_loop().call_later(AWAY_AFTER, self._tell_away)
+            if self._giving_way is not None:
+                await self._giving_way.wait()
             try:
                 async with self._at_once, self._connections.acquire() as conn:
                     began_at, present = monotonic(), list(self._listeners)
                     sample = await self._topic.sample(conn)
                     told, sample = await self._told_or_resync(conn, sample, present)
+                if self._giving_way is not None:
+                    await self._giving_way.wait()
                 self._tell(sample._replace(found=None) if self._is_away else sample, told, present)
                 self._trust()
             except MainspringError as error:  # nothing was sampled: the next one finds what this one has not
@@ -212,6 +220,8 @@ class _Room:
         missed = {one: self._listeners[one] for one in present if self._listeners.get(one)}
         others = [one for one in present if one not in missed and self._is_told(one)]
         data = await self._topic.told(conn, {one.wants: [sample.found] for one in others})
+        if self._giving_way is not None:
+            await self._giving_way.wait()
         encoded = {wants: msgspec.json.encode(found) for wants, found in data.items()}
         told = {one: encoded[one.wants] for one in others if one.wants in encoded}
         for one, found in missed.items():

@@ -144,6 +144,8 @@ class _Stream:
             if not self._is_raw:
                 await self._send(_RETRY)
             while (data := await self._next()) is not None:
+                if (way := self._call.api.giving_way) is not None:
+                    await way.wait()
                 await self._send(data)
         except TimeoutError:
             return False
@@ -188,6 +190,8 @@ class _Stream:
                     return None
                 if stopping.done():
                     return "stopping"
+                if call.api.giving_way is not None:
+                    await call.api.giving_way.wait()
                 if not await call.api.guard.still_valid(call.caller, call.scope, call.headers, call.origin):
                     return "revoked"
         finally:

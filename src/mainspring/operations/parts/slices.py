@@ -1,4 +1,4 @@
-"""Slices: long computations that leave the event loop to others every 2 ms.
+"""Slices: long computations that leave the event loop to others every 2 ms, and to a fire that is imminent.
 
 Servers and agents share a loop with the HTTP API: a forecast must not make a fire late.
 Next: operations/planning/forecast.py
@@ -11,6 +11,8 @@ from collections.abc import Generator
 from time import perf_counter, thread_time
 from typing import TypeVar
 
+from mainspring.operations.parts import giving_way
+
 T = TypeVar("T")
 
 SLICE = 0.002  # seconds
@@ -22,11 +24,17 @@ class Slices:
     def __init__(self, slice: float = SLICE) -> None:
         self.used = 0.0  # seconds of computing so far: of the processor, which others may keep busy
         self._slice = slice
+        self._giving_way = giving_way.current.get()
         self.resume()
 
     async def rest(self) -> None:
-        """Let others run, if the slice is used up."""
-        if perf_counter() - self._begin >= self._slice:
+        """Let others run, if the slice is used up or a fire is imminent."""
+        way = self._giving_way
+        if way is not None and way.is_due():
+            self.used += thread_time() - self._begin_computing
+            await way.wait()
+            self.resume()
+        elif perf_counter() - self._begin >= self._slice:
             self.used += thread_time() - self._begin_computing
             await asyncio.sleep(0)
             self.resume()

@@ -8,7 +8,7 @@ Next: store/postgres/connecting/connect.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -119,6 +119,7 @@ class Database:
         self._session = _SESSION
         self._was_admitted = False  # PostgreSQL has accepted a connection
         self.tally = StoreTally()  # the statements of its connections, and what failed
+        self.give_way: Callable[[], Awaitable[None]] | None = None  # awaited after statements outside of transactions
 
     def for_handlers(self) -> Database:
         """The same database with a second pool, for handlers, which may hold a connection as long as they like."""
@@ -199,6 +200,7 @@ class Database:
         self._was_admitted = True
         if self._pinned:  # else its statements are the user's
             cast(TimedConnection, conn).tally = self.tally
+            cast(TimedConnection, conn).give_way = self.give_way
         return conn
 
     @property

@@ -14,7 +14,7 @@ Next:  store/postgres/migrate.py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from time import monotonic
 from typing import Any, NamedTuple
@@ -62,11 +62,12 @@ class KnownTypes(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
 class TimedConnection(KnownTypes):
     """Counts its statements in a tally, once it is given one. A query logger of the driver costs ten times as much."""
 
-    __slots__ = ("tally",)
+    __slots__ = ("give_way", "tally")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.tally: StoreTally | None = None
+        self.give_way: Callable[[], Awaitable[None]] | None = None  # before the caller works on what was found
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         return await self._timed(super().execute, query, args, timeout)
@@ -92,6 +93,8 @@ class TimedConnection(KnownTypes):
             raise
         if self.tally is not None:
             self.tally.ran(name_of(query), monotonic() - began)
+        if self.give_way is not None and not self.is_in_transaction():  # which may hold locks
+            await self.give_way()
         return found
 
 

@@ -217,6 +217,17 @@ async def test_a_token_that_is_revoked_meanwhile_submits_nothing_more(
     assert await count(conn) == 1
 
 
+@pytest.mark.parametrize("length", [180, 181, 200])
+async def test_a_key_of_any_length_makes_each_task_once(
+    client: httpx2.AsyncClient, conn: Connection, job: str, length: int
+) -> None:
+    for key in ("k" * length, "k" * length, "k" * (length - 1) + "l"):
+        headers = {**HEADERS, "Idempotency-Key": key}
+        *_, done = lines_of(await client.post("/tasks/bulk", content=body(TASK, TASK), headers=headers))
+        assert done == {"done": True, "accepted": 2, "refused": 0}
+    assert await count(conn) == 4
+
+
 async def test_what_is_wrong_with_the_request_is_a_problem(
     served: Served, client: httpx2.AsyncClient, conn: Connection, job: str
 ) -> None:
@@ -225,7 +236,7 @@ async def test_what_is_wrong_with_the_request_is_a_problem(
     packed = {**HEADERS, "Content-Encoding": "gzip"}
     assert (await client.post("/tasks/bulk", content=gzip.compress(b"x"), headers=packed)).status_code == 415
     assert (await client.post("/tasks/bulk?on_error=never", content=TASK, headers=HEADERS)).status_code == 422
-    long = {**HEADERS, "Idempotency-Key": "k" * 181}
+    long = {**HEADERS, "Idempotency-Key": "k" * 201}
     assert (await client.post("/tasks/bulk", content=TASK, headers=long)).json()["field"] == "idempotency-key"
     assert lines_of(await client.post("/tasks/bulk", content=b"", headers=HEADERS)) == [
         {"done": True, "accepted": 0, "refused": 0}

@@ -14,7 +14,6 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -28,6 +27,7 @@ from mainspring.model.schedules.schedule_spec import ScheduleSpec, read_spec
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.read_definition import read_definition
 from mainspring.model.words.durations import Duration, seconds
+from mainspring.model.words.names import unknown
 from mainspring.operations.pages import Page
 from mainspring.operations.requests.new_tasks import NewTask, faults_of_values
 
@@ -383,10 +383,3 @@ def _advice(reason: str, kind: Any) -> str:
         return f"use {', '.join(allowed)}"
     start = next((start for start in _ADVICE if reason.startswith(start)), None)
     return reason[:1].lower() + reason[1:] if start is None else _ADVICE[start]
-
-
-def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:
-    name = name[:100]
-    close = get_close_matches(name, known, 1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
-    return ValidationError(f"{name}: no such {what}; {meant}", field=name)

@@ -11,13 +11,13 @@ from typing import Any
 from mainspring.api import parameters
 from mainspring.api.answers import Answer
 from mainspring.api.call import Call
-from mainspring.api.parameters import unknown
 from mainspring.api.streams.hub import TOPICS
 from mainspring.api.streams.sse import stream
 from mainspring.api.streams.topics import Wants
 from mainspring.errors import Forbidden, JobNotFound, ValidationError, shown
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.names import unknown
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.requests.task_filters import check_reach
 from mainspring.store.postgres.connection import Connection

@@ -6,6 +6,7 @@ Next: model/tasks/define_job.py
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 from mainspring.errors import ValidationError, shown
 
@@ -61,3 +62,13 @@ def check_text(text: object, *, field: str, limit: int = 10_000) -> str:
 def check_note(note: object) -> str:
     """What a person says about what they do."""
     return check_text(note, field="note", limit=500)
+
+
+def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:
+    """A name that does not exist, with the nearest one that does."""
+    from difflib import get_close_matches  # seldom needed, and slow to load
+
+    name = name[:100]
+    close = get_close_matches(name, known, 1)
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+    return ValidationError(f"{name}: no such {what}; {meant}", field=name)

@@ -249,7 +249,7 @@ async def _switch(
 
 async def run(conn: Connection, actor: Actor, name: str, *, scopes: Sequence[str] = ()) -> ScheduleRun:
     """One task at once for each scope, beside the plan."""
-    checked = tuple(dict.fromkeys(check_name(scope, field="scope") for scope in scopes))
+    checked = tuple(dict.fromkeys(check_name(scope, field="scopes") for scope in scopes))
     await find(conn, actor, name)
     async with conn.transaction():
         made = await schedules.run_now(conn, name, checked)

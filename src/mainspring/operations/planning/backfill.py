@@ -92,7 +92,7 @@ async def step(
     if not isinstance(max_parallel, int) or not 1 <= max_parallel <= MAX_PARALLEL or len(awaiting) > MAX_PARALLEL:
         raise ValidationError(f"max_parallel: {shown(max_parallel)}; give 1 to {MAX_PARALLEL}", field="max_parallel")
     stored = await schedules.find(conn, actor, name)
-    checked = [check_name(scope, field="scope") for scope in scopes]
+    checked = [check_name(scope, field="scopes") for scope in scopes]
     wanted = backfill.check_backfill(stored.schedule, start, end, stored.now, checked)
     filters = {"list": "backfill", "schedule": stored.id, "start": start, "end": end, "scopes": checked}
     after = pages.position(cursor, filters, datetime)

@@ -8,6 +8,7 @@ Next: operations/requests/lines.py
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from typing import Literal
@@ -140,9 +141,7 @@ async def submit_lines(
     With `key` the task in line n has the key KEY:n, so the whole can be sent again and nothing is created twice.
     `may_continue` is asked before each chunk, and says why not.
     """
-    if key is not None and len(key) > LONGEST_KEY:
-        raise ValidationError(f"idempotency-key: at most {LONGEST_KEY} characters here", field="idempotency-key")
-    ahead = _Ahead(chunks(receive), key)
+    ahead = _Ahead(chunks(receive), None if key is None else _shortened(key))
     answers = (
         _at_once(connections, actor, ahead)
         if atomic
@@ -153,6 +152,13 @@ async def submit_lines(
             yield answer
     finally:
         await ahead.close()
+
+
+def _shortened(key: str) -> str:
+    """The key, or as long a beginning of it as leaves room for its hash."""
+    if len(key) <= LONGEST_KEY:
+        return key
+    return f"{key[: LONGEST_KEY - 65]}#{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 async def _by_chunk(

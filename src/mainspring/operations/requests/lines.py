@@ -17,7 +17,7 @@ import msgspec
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_name, unknown
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.requests.large_json import Steps, decode_in_steps
 from mainspring.operations.requests.new_tasks import NewTask
@@ -231,8 +231,9 @@ def _refused(error: str) -> ValidationError:
     name = path.removesuffix("`").removeprefix("$").removeprefix(".")
     if "`" in reason and ("unknown field" in reason or "missing required" in reason):
         name = reason.split("`")[1]
-        wrong = "is missing" if "missing" in reason else f"no such member; there are {', '.join(_MEMBERS)}"
-        return ValidationError(f"{name}: {wrong}", field=name)
+        if "missing" not in reason:
+            return unknown(name, _MEMBERS, "member")
+        return ValidationError(f"{name}: is missing", field=name)
     return ValidationError(f"{name or 'line'}: {reason[:1].lower()}{reason[1:]}", field=name or "line")
 
 

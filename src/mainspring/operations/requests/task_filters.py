@@ -19,6 +19,7 @@ from mainspring.errors import (
     JobNotFound,
     MainspringError,
     ScheduleNotFound,
+    TaskNotFound,
     ValidationError,
     shown,
 )
@@ -93,7 +94,10 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
         finished_before=_instant(filter.finished_before, "finished_before"),
     )
     for id in checked.parents:
-        await check_reach(conn, actor, id, must_exist=True)
+        try:
+            await check_reach(conn, actor, id, must_exist=True)
+        except TaskNotFound as error:
+            raise TaskNotFound(error.message, field="parent") from None
     for id in checked.batches:
         if not await batches.exists(conn, id):
             raise batches.not_found(id)

@@ -50,7 +50,7 @@ def check_backfill(
     if not scopes and schedule.policies.provider is not None:
         raise ValidationError(
             f"scope: the scopes of {schedule.name!r} are told by its application; name those to fill with --scope",
-            field="scope",
+            field="scopes",
         )
     wanted = chosen_scopes(schedule, scopes)
     if len(wanted) > MOST:

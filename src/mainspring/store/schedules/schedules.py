@@ -325,7 +325,7 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
         raise InvalidTransition(f"schedule {name!r} keeps replicas running; there is no single run", field="schedule")
     if not scopes and policies.provider is not None:
         raise Conflict(
-            f"the scopes of {name!r} are told by its application; name those to run with --scope", field="scope"
+            f"the scopes of {name!r} are told by its application; name those to run with --scope", field="scopes"
         )
     wanted = chosen_scopes(stored.schedule, scopes)
     plan_time, times = stored.now, timing(stored.schedule)
@@ -347,5 +347,5 @@ def chosen_scopes(schedule: Schedule, given: Sequence[str]) -> tuple[str, ...]:
     for scope in given if schedule.policies.provider is None else ():
         if scope not in known:
             there = ", ".join(known[:10]) or "none"
-            raise Conflict(f"schedule {schedule.name!r} has no scope {scope!r}; it has: {there}", field="scope")
+            raise Conflict(f"schedule {schedule.name!r} has no scope {scope!r}; it has: {there}", field="scopes")
     return tuple(dict.fromkeys(given)) or known or ("",)

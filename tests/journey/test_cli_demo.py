@@ -31,7 +31,7 @@ def test_the_demo_ends_with_one_json_object_on_stdout(dsn: str) -> None:
         assert found == [0, header.index("JOB"), header.index("  AND"), header.index("AND THEN")], fire
     assert {"snoozed", "timed out, again", "cancelled", "try 3 succeeded"} <= _outcomes(fires)
     live = json.loads(mainspring("stats", "--json", "--dsn", dsn).stdout)["live"]
-    assert live == {}
+    assert not any(live.values())
 
 
 def _outcomes(fires: list[str]) -> set[str]:

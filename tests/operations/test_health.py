@@ -110,7 +110,8 @@ PROVOKED: list[tuple[str, Status, str, Callable[[Connection, MakeTask], Awaitabl
         "alerts_undelivered",
         Status.DEGRADED,
         "did not reach ops: it answered 500",
-        sql("""insert into mainspring.alert_delivery (channel, message, created_at, next_try_at, last_error)
+        sql("""insert into mainspring.channel (name, kind, url, shown_url) values ('ops', 'webhook', 'http://x', 'http://x');
+               insert into mainspring.alert_delivery (channel, message, created_at, next_try_at, last_error)
                values ('ops', '{}', now() - interval '5 min', now(), 'it answered 500')"""),
     ),
     (

@@ -114,7 +114,7 @@ async def test_stats_and_series_tell_what_ran(app: App, conn: Connection) -> Non
 
         await eventually(has_counted, 20)
         stats = await cluster.stats(conn, ACTOR)
-        assert (stats.live, stats.due, stats.oldest_due, stats.is_estimated) == ({"pending": 1}, 0, None, False)
+        assert (stats.pending_tasks, stats.due, stats.oldest_due, stats.is_estimated) == (1, 0, None, False)
         assert (stats.agents_total, stats.agents_idle) == (1, 1)
         [queue] = [each for each in (await cluster.queues(conn, ACTOR)).items if each.job == "good"]
         assert (queue.waiting, queue.due, queue.active) == (1, 0, 0)

@@ -249,13 +249,18 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
     assert found.pop("oldest_due") < found.pop("counted_at")
     assert found.pop("queue_full_errors") >= 0
     assert found == {
-        "live": {"pending": 1},
+        "live": {"blocked": 0, "pending": 1, "assigned": 0, "running": 0},
+        "pending_tasks": 1,
+        "running_tasks": 0,
+        "completed_tasks": 0,
         "due": 1,
         "is_estimated": False,
         "arrivals": None,
         "last_hour": {},
         "retried": 0,
         "timeouts": 0,
+        "last_minute": {"ended_per_second": 0.0, "lateness_ms": None},
+        "total_workers": 0,
         "agents_total": 0,
         "agents_idle": 0,
         "lateness_ms": None,

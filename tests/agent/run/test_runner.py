@@ -621,6 +621,24 @@ async def test_of_those_that_wait_for_a_slot_the_most_important_starts_first(ben
     await bench.until(bench.runner.empty.is_set)
 
 
+async def test_what_fires_at_an_instant_goes_before_a_queue_of_the_same_priority(bench: Bench) -> None:
+    for task in (1, 2, 3, 4, 5):
+        bench.arm(task)
+    bench.arm(6, due=3600)
+    bench.arm(7, due=3600)
+    bench.arm(8, due=3600, priority=2)
+    await bench.settle()
+    bench.arm(9, priority=9)
+    bench.pass_time(3601)
+    await bench.until(lambda: len(bench.runner._workers.waiting) == 6)
+    for task in (1, 2, 3, 4, 5, 6, 7, 9):
+        bench.executor.let_go(task)
+        await bench.settle()
+    assert bench.executor.began == [1, 2, 3, 9, 6, 7, 4, 5, 8]
+    bench.executor.let_go(8)
+    await bench.until(bench.runner.empty.is_set)
+
+
 async def test_what_waits_too_long_for_a_slot_may_find_one_elsewhere(bench: Bench) -> None:
     for task in (1, 2, 3, 4):
         bench.arm(task)

@@ -30,9 +30,10 @@ class Workers:
     """`suspended` is called when an attempt waits for something for the first time; most short ones never do.
     `lease_expired` takes the boot time. A call for a chunk is run by `run_chunk`, which also reports its starts.
 
-    Attempts wait in one line. A worker *serves* it: it runs one attempt after another until one suspends, and then the
-    next worker serves. To wake a worker for each attempt would cost more than a short handler does. While attempts keep
-    suspending, more workers are woken at a time.
+    Attempts wait in one line: the most important first; of equal ones those that fire at an instant, which a queue must
+    not make late; then those that have waited longest. A worker *serves* it: it runs one attempt after another until
+    one suspends, and then the next worker serves. To wake a worker for each attempt would cost more than a short
+    handler does. While attempts keep suspending, more workers are woken at a time.
     """
 
     run_chunk: RunChunk
@@ -49,16 +50,20 @@ class Workers:
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[None]]] = []
         self._serving: set[asyncio.Task[None]] = set()
         self._at_once = 1  # workers that are woken together
-        self.waiting: deque[Work] = deque()  # the most important first, then those that have waited longest
+        self.waiting: deque[Work] = deque()
         self._closing = False
 
     def start(self, attempt: Work, at: float) -> None:
         """Run the attempt, which is due at this boot time, as soon as a worker is free."""
         attempt.waiting_since = at
         waiting, armed = self.waiting, attempt.armed
-        last = waiting[-1].armed if waiting else armed
-        if armed.priority <= last.priority and armed.rank is last.rank is None:  # as most: no search
-            waiting.append(attempt)
+        last = waiting[-1] if waiting else attempt
+        if (
+            armed.priority <= last.armed.priority
+            and armed.rank is last.armed.rank is None
+            and (not _fires(attempt) or _fires(last))
+        ):
+            waiting.append(attempt)  # as most: no search
         else:
             waiting.insert(bisect_right(waiting, _rank(attempt), key=_rank), attempt)
         if not self._serving:
@@ -208,6 +213,11 @@ class Workers:
             task.cancel()
 
 
-def _rank(attempt: Work) -> int:
+def _fires(attempt: Work) -> bool:
+    """Whether it was armed before its instant."""
+    return type(attempt) is Attempt and attempt.lead > 0.0
+
+
+def _rank(attempt: Work) -> tuple[int, bool]:
     armed = attempt.armed
-    return -armed.priority if armed.rank is None else -armed.rank
+    return -armed.priority if armed.rank is None else -armed.rank, not _fires(attempt)

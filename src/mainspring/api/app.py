@@ -45,7 +45,6 @@ from mainspring.errors import (
 from mainspring.model.access.actors import Role
 from mainspring.model.words.durations import Duration
 from mainspring.operations import Connections
-from mainspring.operations.parts import giving_way as ways
 from mainspring.operations.parts.giving_way import GivingWay
 from mainspring.operations.parts.output_readers import Together
 from mainspring.operations.requests.grouped import GroupedTasks
@@ -134,8 +133,7 @@ class Api:
         began_at = monotonic()
         self.scrape.start()
         if self.giving_way is not None:
-            ways.current.set(self.giving_way)
-            await self.giving_way.wait()
+            await self.giving_way.begin()
         headers = headers_of(scope)
         request_id = request_id_of(headers)
         watched = _Watched(send)

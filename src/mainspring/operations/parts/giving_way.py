@@ -62,6 +62,11 @@ class GivingWay:
             self._hold(deadline)
             await self._released.wait()
 
+    async def begin(self) -> None:
+        """The same for the first step of a request; what it computes later finds this one by `current`."""
+        current.set(self)
+        await self.wait()
+
     def _hold(self, deadline: float) -> None:
         """Until a fire that is followed by a gap, or the deadline, if no other has an earlier one."""
         if self._is_holding and deadline >= self._deadline:

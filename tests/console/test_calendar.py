@@ -49,6 +49,15 @@ def at_cell(page: Any, day: int, row: int) -> tuple[float, float]:
     ) / 96
 
 
+def drawn_of(page: Any, kind: str) -> list[Any]:
+    """What the picture has drawn of a kind, once it is drawn: its words are there before."""
+    found = page.wait_for_function(
+        "kind => document.querySelector('.week canvas')?.drawn?.filter((one) => one.kind === kind)", arg=kind
+    )
+    drawn: list[Any] = found.json_value()
+    return drawn
+
+
 def hour(page: Any, hour: int, day: int) -> Any:
     return page.locator(".week-table tbody tr").nth(hour).locator("td").nth(day)
 
@@ -60,7 +69,7 @@ def test_a_herd_is_found_opened_and_spread_without_saving(
     monday = ahead - timedelta(days=ahead.weekday())
     page = open_page(f"calendar?week={week(monday)}", timezone_id=BERLIN)
     page.locator(".week-words").wait_for()
-    drawn = page.evaluate("document.querySelector('.week canvas').drawn.filter(({ kind }) => kind === 'herd')")
+    drawn = drawn_of(page, "herd")
     assert {(one["day"], one["row"]) for one in drawn} >= {(day, 10) for day in range(7)}, "02:30 on each of seven days"
     check_axe(page)
     page.mouse.click(*at_cell(page, 1, 10))
@@ -125,7 +134,7 @@ def test_the_night_of_a_clock_change_is_read_from_the_table(
         "torn: the clocks leave this hour out" if month == 3 else "doubled: this hour comes twice"
     ).wait_for()
     kind = "torn" if month == 3 else "doubled"
-    drawn = page.evaluate(f"document.querySelector('.week canvas').drawn.filter((one) => one.kind === '{kind}')")
+    drawn = drawn_of(page, kind)
     assert {(one["day"], one["row"]) for one in drawn} == {(6, row) for row in (8, 9, 10, 11)}
     picture(page, f"calendar-{kind}")
 
@@ -158,9 +167,7 @@ def test_by_day_on_a_phone_and_in_the_dark(herd: list[str], open_page: Open, che
     ahead = date.today() + timedelta(days=14)
     page = open_page(f"calendar?day={ahead}", width=360, theme="dark", timezone_id=BERLIN)
     page.locator(".week-words").wait_for()
-    assert (
-        page.evaluate("document.querySelector('.week canvas').drawn.filter((one) => one.kind === 'slot').length") == 96
-    )
+    assert len(drawn_of(page, "slot")) == 96
     assert page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
     check_axe(page)
     picture(page, "calendar-360-dark")

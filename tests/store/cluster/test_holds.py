@@ -338,7 +338,7 @@ async def test_the_table_of_holds_costs_a_claim_one_look(conn: Connection) -> No
     await define_job(conn)
     await submit(conn, count=200)
     plan = await conn.fetch(
-        f"explain (analyze, buffers off, costs off, timing off, summary off) {claims._CLAIM}".replace("$1", "1")
+        f"explain (analyze, buffers off, costs off, timing off, summary off) {claims._FOR_ONE}".replace("$1", "1")
         .replace("$2", "array[9,8,7,6,5,4,3,2,1,0]")
         .replace("$3", "array_fill(0.0::float8, array[10])")
         .replace("$4", "array_fill(0::bigint, array[10])")

@@ -40,7 +40,8 @@ BY_PLACE = ("Tid Scan", None, ())
 BY_BATCH = ("Index Scan", "task_batch", ())
 
 HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = {
-    "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
+    "claim": (claims._FOR_ONE, f"1, {_LEVELS}, 0, '{{1}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
+    "claim_for_several": (claims._FOR_SEVERAL, f"1, {_LEVELS}, 0, '{{1,2}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
     "sticky_claim": (
         sticky._CLAIM,
         f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1, '{OWNER}'",
@@ -156,7 +157,7 @@ async def claim_cost(conn: Connection, pool: int, limit: int, floors: list[Floor
     starts = [at for at, _ in floors], [id for _, id in floors]
     arguments = (pool, list(PRIORITY_LEVELS), *starts, 0.0, [1], limit, OWNER)
     [explained] = json.loads(
-        await conn.fetchval(f"explain (analyze, buffers, format json) {claims._CLAIM}", *arguments)
+        await conn.fetchval(f"explain (analyze, buffers, format json) {claims._FOR_ONE}", *arguments)
     )
     plan = explained["Plan"]
     return int(plan["Actual Rows"]), int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

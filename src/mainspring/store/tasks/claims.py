@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -56,30 +57,58 @@ TAKE = f"""
     returning {COLUMNS}
 """
 
-# One index scan per priority level, which stops as soon as there are enough. It skips tasks of segments that other
-# servers own, and those of held jobs. The rows take the sessions in turn. SKIP LOCKED skips rows that other claims have
-# locked; NO KEY does not conflict with the key share locks of store/limits/release.py.
-_CLAIM = f"""
-    with {owned_or_shared(server="$8", pool="$1")}, {ON_HOLD}, due as materialized (
-        select found.ctid as place, found.id
-          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
-         cross join lateral (
-             select ctid, id from mainspring.task
-              where pool = $1 and priority = level.priority
-                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
-                and run_at <= (select mainspring.now()) + make_interval(secs => $5)
-                and state = {PENDING:d} and {holds("id % 100")} and {is_not_held()}
-              order by run_at, id
-              limit {most("$7")}
-                for no key update skip locked
-         ) found
-         limit $7
-    ), placed as materialized (
-        select place, id, turn, ($6::bigint[])[turn % cardinality($6::bigint[]) + 1] as session
-          from (select place, id, row_number() over () - 1 as turn from due) numbered
-    ), {NOTED}
-    {TAKE}
-"""
+
+def _claim(session: str, noted: str) -> str:
+    """The statement of a claim.
+
+    One index scan per priority level, which stops as soon as there are enough. It skips tasks of segments that other
+    servers own, and those of held jobs. SKIP LOCKED skips rows that other claims have locked; NO KEY does not conflict
+    with the key share locks of store/limits/release.py.
+    `taken` has what the rest needs as arrays, in one row: the update then visits all places in one scan, where a join
+    would begin a scan for each. A task's turn is its rank among the ids.
+    """
+    return f"""
+        with {owned_or_shared(server="$8", pool="$1")}, {ON_HOLD}, due as materialized (
+            select found.ctid as place, found.id
+              from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+             cross join lateral (
+                 select ctid, id from mainspring.task
+                  where pool = $1 and priority = level.priority
+                    and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
+                    and run_at <= (select mainspring.now()) + make_interval(secs => $5)
+                    and state = {PENDING:d} and {holds("id % 100")} and {is_not_held()}
+                  order by run_at, id
+                  limit {most("$7")}
+                    for no key update skip locked
+             ) found
+             limit $7
+        ), taken as materialized (
+            select array_agg(place) as places, array_agg(id order by id) as tasks from due
+        ), number as materialized (
+            select nextval('mainspring.claim_batch') as batch from taken where tasks is not null
+        ), noted as (
+            insert into mainspring.claim (session, batch, tasks) {noted}
+        )
+        update mainspring.task t
+           set {ARM.enters}, token = (select batch from number) * {BATCH_TOKENS} + {_TURN}, attempt = attempt + 1,
+               session = {session}
+         where t.ctid = any ((select places from taken)::tid[]) and t.{ARM.leaves}
+        returning {COLUMNS}
+    """
+
+
+_TURN = "width_bucket(t.id, (select tasks from taken)) - 1"
+_SESSION = "($6::bigint[])[({turn}) % cardinality($6::bigint[]) + 1]"
+_FOR_ONE = _claim(session="($6::bigint[])[1]", noted="select ($6::bigint[])[1], batch, tasks from taken, number")
+_FOR_SEVERAL = _claim(
+    session=_SESSION.format(turn=_TURN),
+    noted=f"""
+        select session, (select batch from number), array_agg(id)
+          from (select id, {_SESSION.format(turn="rank - 1")} as session
+                  from taken, unnest(tasks) with ordinality as task(id, rank)) shared
+         group by session
+    """,
+)
 
 
 class Claim(NamedTuple):
@@ -106,7 +135,7 @@ def as_armed(row: Any) -> Armed:
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:
-    """A claim from rows with COLUMNS."""
+    """A claim from rows with COLUMNS, in the order of the queue."""
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
     for row in rows:
@@ -142,7 +171,14 @@ async def claim(
     """
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
-    return as_claim(await conn.fetch(_CLAIM, pool, levels, at, ids, ahead, sessions, limit, server))
+    statement = _FOR_ONE if len(sessions) == 1 else _FOR_SEVERAL
+    rows = await conn.fetch(statement, pool, levels, at, ids, ahead, sessions, limit, server)
+    rows.sort(key=_TIME_AND_ID)  # they come in the order of their places, which is nearly this one
+    rows.sort(key=_PRIORITY, reverse=True)
+    return as_claim(rows)
+
+
+_TIME_AND_ID, _PRIORITY = itemgetter("run_at", "id"), itemgetter("priority")
 
 
 _UNANSWERED = f"""

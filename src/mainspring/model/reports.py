@@ -44,7 +44,7 @@ def checked(report: Report) -> Report:
     """The report with all that cannot be stored replaced or left out."""
     match report:
         case Finished(endings):
-            return report if all(map(_is_good, endings)) else Finished([_checked_ending(ending) for ending in endings])
+            return report if _are_good(endings) else Finished([_checked_ending(ending) for ending in endings])
         case Started(starts):
             return Started([start if _is_time(start.at) else replace(start, at=0.0) for start in starts])
         case Progress(notes):
@@ -65,20 +65,23 @@ def bad_report(ending: Ending, reason: object) -> Ending:
     )  # fmt: skip
 
 
-def _is_good(ending: Ending) -> bool:
-    """Every ending of every task passes here: it must be fast. The failed ones are looked at again."""
-    return (
-        0 <= ending.started_at < LATEST
-        and 0 <= ending.finished_at < LATEST
-        and ending.code is None
-        and ending.error is None
-        and ending.snooze is None
-        and ending.retry_after is None
-        and not ending.labels
-        and 0 <= ending.fire_at < LATEST
-        and (ending.armed_ahead is None or -FAR < ending.armed_ahead < FAR)
-        and (ending.result is None or ending.result == "null" or why_not(ending.result) is None)
-    )
+def _are_good(endings: list[Ending]) -> bool:
+    """Every ending of every task passes here: it must be fast. If one has failed, all are looked at again."""
+    for ending in endings:
+        if not (
+            0 <= ending.started_at < LATEST
+            and 0 <= ending.finished_at < LATEST
+            and ending.code is None
+            and ending.error is None
+            and ending.snooze is None
+            and ending.retry_after is None
+            and not ending.labels
+            and 0 <= ending.fire_at < LATEST
+            and (ending.armed_ahead is None or -FAR < ending.armed_ahead < FAR)
+            and (ending.result is None or ending.result == "null" or why_not(ending.result) is None)
+        ):
+            return False
+    return True
 
 
 def _checked_ending(ending: Ending) -> Ending:

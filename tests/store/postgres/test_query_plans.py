@@ -58,7 +58,8 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
     "start": (transitions._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (
         transitions._FINISH,
-        f"{_MANY}, {_MANY}, {_FLOATS}, {_FLOATS}, {_SMALL}, {_TEXTS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}, {_FLOATS}",
+        f"{_MANY}::text, {_MANY}::text, {_FLOATS}::text, {_FLOATS}::text, {_SMALL}, {_TEXTS}, {_TEXTS}, {_TEXTS}, "
+        f"{_INTEGERS}, {_FLOATS}::text",
         {BY_NUMBER},
     ),
     "retry": (

@@ -53,6 +53,7 @@ class Outbox:
         self._thread = threading.get_ident()
         self._starts: dict[int, Attempt] = {}  # by token, not yet sent
         self._endings: list[Ending] = []
+        self._payload = 0  # bytes of results and errors in them
         self._notes: dict[int, Note] = {}  # by token: a later one includes the earlier one
         self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when taken: large ones are split
         self._refused: dict[str, list[AttemptId]] = {}
@@ -86,6 +87,8 @@ class Outbox:
         """Send an ending. One that `can_wait` is sent at once only if no frame was sent for GATHER seconds."""
         self._starts.pop(ending.token, None)
         self._endings.append(ending)
+        if ending.result is not None or ending.error is not None:
+            self._payload += _payload(ending)
         if not can_wait or len(self._endings) >= GATHERED:
             self.ready.set()
         elif self._gathering is None and not self.ready.is_set():
@@ -143,10 +146,11 @@ class Outbox:
         if self._endings and not self._chunks and not self._notes and (endings := self._take_endings(left)):
             messages.append(Finished(endings))
         messages += self._take_refused()
-        messages += self.submissions.take(min(room, FRAME) - weight(messages))
-        if self._has_bulk and room > weight(messages):  # else the next arrival makes room
+        taken = weight(messages)
+        submissions = self.submissions.take(min(room, FRAME) - taken)
+        if self._has_bulk and room > taken + weight(submissions):  # else the next arrival makes room
             self.ready.set()
-        return messages
+        return messages + submissions
 
     @property
     def _has_bulk(self) -> bool:
@@ -214,8 +218,12 @@ class Outbox:
 
     def _take_endings(self, room: int) -> list[Ending]:
         """Most are small; some have a result or an error of a megabyte. Those without payload need no room."""
-        count = min(AT_ONCE, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
+        count = AT_ONCE
+        if self._payload > room:
+            count = min(AT_ONCE, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
         taken, self._endings = self._endings[:count], self._endings[count:]
+        if self._payload:
+            self._payload -= sum(map(_payload, taken))
         return taken
 
     async def run(self, send: Send, crowded: Callable[[], bool], room: Callable[[], int] = lambda: FRAME) -> None:
@@ -262,7 +270,7 @@ def weight(messages: Iterable[AgentMessage]) -> int:
             case Output(chunks):
                 size += sum(len(chunk.data) for chunk in chunks)
             case Finished(endings):
-                size += sum(map(_payload, endings))
+                size += sum([_payload(e) for e in endings if e.result is not None or e.error is not None])
             case Submit():
                 size += message.size
     return size

@@ -18,11 +18,14 @@ class TokenFilter:
         self._half = limit // 2
         self._recent = set[int]()
         self._older = set[int]()
+        self._newest = 0
         self._floor = 0
 
     def add(self, token: int) -> bool:
         """Remember a token; False if it was there before, or is older than what is remembered."""
-        if token in self._recent or token in self._older or token <= self._floor:
+        if token > self._newest:  # as most: no search
+            self._newest = token
+        elif token in self._recent or token in self._older or token <= self._floor:
             return False
         self._recent.add(token)
         if len(self._recent) >= self._half:

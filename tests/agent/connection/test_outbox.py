@@ -306,6 +306,32 @@ async def test_a_large_backlog_goes_out_at_once_in_frames_between_which_the_loop
     assert waits == 1
 
 
+async def test_a_crowded_outbox_sends_once_no_attempt_waits(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.agent.connection.outbox.CROWDED_DELAY", 600.0)
+    sent: list[AgentMessage] = []
+    done, asked = asyncio.Event(), asyncio.Event()
+
+    async def send(messages: list[AgentMessage]) -> None:
+        sent.extend(messages)
+        done.set()
+
+    def crowded() -> bool:
+        asked.set()
+        return True
+
+    outbox.ended(ending(1))
+    sending = asyncio.ensure_future(outbox.run(send, crowded))
+    async with asyncio.timeout(20):
+        await asked.wait()
+        outbox.ended(ending(2))
+        await asyncio.sleep(0)
+        assert not sent, "it waits for more"
+        outbox.uncrowded.set()
+        await done.wait()
+    sending.cancel()
+    assert sent == [Finished([ending(1), ending(2)])]
+
+
 async def test_output_that_is_told_again_is_parted_too(outbox: Outbox) -> None:
     chunks = [Chunk(1, 10, number, 1, 5.0, b"x" * 10) for number in (1, 2, 3)]
     outbox.put_back([Output(chunks), Finished([ending(1)])])

@@ -211,6 +211,15 @@ async def test_a_success_is_told_with_its_times_and_its_result(bench: Bench) -> 
     assert before <= ending.started_at <= ending.finished_at <= bench.clock.now()
 
 
+async def test_the_outbox_hears_when_no_attempt_waits_for_its_turn(bench: Bench) -> None:
+    bench.arm(1)
+    assert bench.runner.crowded
+    assert not bench.outbox.uncrowded.is_set()
+    bench.executor.let_go(1)
+    await bench.until(bench.outbox.uncrowded.is_set)
+    assert not bench.runner.crowded
+
+
 async def test_an_attempt_that_comes_twice_runs_once(bench: Bench) -> None:
     for _ in range(3):
         bench.arm(1)

@@ -323,6 +323,32 @@ async def test_a_task_that_another_server_made_pending_is_claimed_by_its_hint(
     assert await agent.has(1) == [task]
 
 
+async def test_claims_ahead_of_time_are_rare_while_due_tasks_wait_for_room(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.AHEAD_EVERY", 600.0)
+    await join(slots=1)
+    await enqueue(conn, 300)
+    claim = claims.claim
+    leads: list[float] = []
+
+    async def noted(*args: Any, **options: Any) -> claims.Claim:
+        leads.append(options["ahead"])
+        return await claim(*args, **options)
+
+    monkeypatch.setattr(claims, "claim", noted)
+    while await server.dispatcher.step():
+        pass  # until the agent is full
+    made = sum(lead > 0 for lead in leads)
+    assert made >= 1
+    for _ in range(5):
+        assert await server.dispatcher.step() == 0
+    assert sum(lead > 0 for lead in leads) == made
+    server.dispatcher.look_from_now()  # a hint
+    await server.dispatcher.step()
+    assert sum(lead > 0 for lead in leads) == made + 1
+
+
 async def test_a_hint_that_comes_during_a_claim_is_not_forgotten(
     conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from itertools import accumulate, islice, takewhile
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from mainspring.model.messages import (
 from mainspring.wire.clock import Clock
 
 START_DELAY = 0.02  # seconds: a start waits for its ending, which makes it unnecessary; most tasks end within it
-CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for a slot
+CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for their turn
 GATHER = 0.05  # seconds between frames whose endings can all wait: a frame, a flush and a commit cost more than those
 GATHERED = 250  # endings that are sent at once
 FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
@@ -63,6 +64,7 @@ class Outbox:
         self._gathering: asyncio.TimerHandle | None = None  # for endings that can wait
         self._taken_at = 0.0  # when the last frame was taken, on the loop's clock
         self.ready = asyncio.Event()  # there is something to send now
+        self.uncrowded = asyncio.Event()  # no due attempt waits: what has ended is all that the next frame gets
         self.submissions = Submissions(self.ready.set)
 
     def started(self, attempt: Attempt) -> None:
@@ -227,14 +229,17 @@ class Outbox:
         return taken
 
     async def run(self, send: Send, crowded: Callable[[], bool], room: Callable[[], int] = lambda: FRAME) -> None:
-        """Send reports as they come; while `crowded`, in larger batches.
+        """Send reports as they come; while `crowded`, in larger batches, until it no longer is.
 
         `room` says how many bytes of output and results may be sent now.
         """
         while True:
             await self.ready.wait()
             if crowded():
-                await asyncio.sleep(CROWDED_DELAY)
+                self.uncrowded.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CROWDED_DELAY):
+                        await self.uncrowded.wait()
             while messages := self.take(room()):
                 has_more = self.ready.is_set()
                 await send(messages)

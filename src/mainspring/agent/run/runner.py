@@ -50,7 +50,7 @@ class Runner:
         failures: Failures | None = None,
         agent: str = "",  # its name
     ) -> None:
-        self._workers = Workers(slots, self._run, lease_expired, self._suspended)
+        self._workers = Workers(slots, self._run, lease_expired, self._suspended, outbox.uncrowded.set)
         self._failures = failures or Failures()
         self._chunks = Chunks(
             self._workers, clock, durations, outbox, self._executor, confirm, self._failures, self._over

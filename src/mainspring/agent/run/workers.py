@@ -27,7 +27,8 @@ RunChunk = Callable[[ChunkCall, float], Coroutine[Any, Any, None]]
 
 
 class Workers:
-    """`suspended` is called when an attempt waits for something for the first time; most short ones never do.
+    """`suspended` is called when an attempt waits for something for the first time; most short ones never do. `emptied`
+    is called when a worker finds that no attempt waits for its turn.
     `lease_expired` takes the boot time. A call for a chunk is run by `run_chunk`, which also reports its starts.
 
     Attempts wait in one line: the most important first; of equal ones those that fire at an instant, which a queue must
@@ -39,13 +40,19 @@ class Workers:
     run_chunk: RunChunk
 
     def __init__(
-        self, limit: int, run: Run, lease_expired: Callable[[float], bool], suspended: Callable[[Attempt], None]
+        self,
+        limit: int,
+        run: Run,
+        lease_expired: Callable[[float], bool],
+        suspended: Callable[[Attempt], None],
+        emptied: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._run = run
         self._lease_expired = lease_expired
         self._suspended = suspended
+        self._emptied = emptied
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[None]]] = []
         self._serving: set[asyncio.Task[None]] = set()
@@ -102,6 +109,7 @@ class Workers:
             while True:
                 await self._serve(task)
                 self._serving.discard(task)
+                self._emptied()
                 await self._next(task)
         except BaseException:  # no handler's error gets here; if one does, it must not cost a slot
             self._tasks.remove(task)

@@ -37,7 +37,7 @@ from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import claim_order, claims, sticky
 from mainspring.wire.clock import Clock, boottime
 
-AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step finds due tasks
+AHEAD_EVERY = 0.05  # seconds between claims ahead of time while due tasks are found or wait for room
 AHEAD_FROM_NOW_EVERY = 0.5  # seconds between claims ahead of time that do not start behind the last one
 GATHER = 0.2  # seconds in which tasks come within the lead, so that one claim takes them all
 RESOLVE_EVERY = 0.5  # seconds between searches for what unanswered claims took
@@ -131,7 +131,8 @@ class Dispatcher:
             return 0
         self._most = BATCH if most is None else min(most, BATCH)
         found = await self._claim_in_turns(self._with_room)
-        if not found or boottime() - self._claimed_ahead_at > AHEAD_EVERY:
+        is_busy = found > 0 or (self._wants_room and not self._given_up)
+        if not is_busy or boottime() - self._claimed_ahead_at > AHEAD_EVERY:
             self._claimed_ahead_at = boottime()
             found += await self._claim_in_turns(self._with_room_ahead)
         return found

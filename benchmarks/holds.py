@@ -64,10 +64,11 @@ def requests(large: int) -> list[Asked]:
         Asked("POST", "/tasks", {"job": "job-001", "args": LARGE}),
         Asked("POST", "/tasks", {"job": "job-001", "args": {"n": [1] * 300_000}}, name="numbers"),
         Asked("POST", "/tasks", {"job": "job-001", "args": {"text": '\\"' * 200_000}}, name="one text"),
+        Asked("POST", "/tasks", {"job": "job-001", "args": {"n": [[1]] * 180_000}}, name="short lists"),
         Asked("POST", "/tasks/bulk", lines=_line(LARGE, 0.8) * 3, name="lines of 0.8 MB"),
         Asked("POST", "/tasks/bulk", lines=_line(LARGE, 0.0001) * 20_000, name="short lines"),
         Asked("POST", "/tasks/flow", {"steps": [{"job": "job-001", "args": {"rows": LARGE["rows"][:17_000]}}]}),
-        Asked("POST", "/batches", {"name": "large", "on_success": {"job": "job-001", "args": LARGE}}),
+        Asked("POST", "/batches", {"name": "large", "on_success": {"job": "job-001", "args": LARGE}}, name="refused"),
         Asked("PUT", "/calendars/days", {"days": _days(9_000)}, name="refused"),
         Asked("PATCH", "/jobs/job-002", {"description": "y" * 900_000}, name="refused"),
         Asked("POST", "/actions/tasks", {"action": "cancel", "filter": {"job": ["job-RUN"]}, "limit": 1000}),
@@ -88,7 +89,7 @@ def requests(large: int) -> list[Asked]:
         Asked("GET", "/health"),
         Asked("GET", "/audit?limit=500"),
         Asked("GET", "/settings"),
-        Asked("PUT", "/schedules/s-large", {"job": "job-001", "every": "1h", "args": LARGE}),
+        Asked("PUT", "/schedules/s-large", {"job": "job-001", "every": "1h", "args": LARGE}, name="refused"),
     ]
 
 
@@ -138,9 +139,8 @@ def timed_steps() -> Iterator[list[float]]:
         events.Handle._run = run  # type: ignore[method-assign]
 
 
-async def ask(api: Api, token: str, asked: Asked) -> tuple[int, int]:
+async def ask(api: Api, token: str, asked: Asked, body: bytes) -> tuple[int, int]:
     """The status of the answer and its size."""
-    body = asked.lines or (b"" if asked.body is None else json.dumps(asked.body).encode())
     path, _, query = asked.path.partition("?")
     found: list[int] = []
     sizes: list[int] = []
@@ -215,8 +215,9 @@ async def measure(dsn: str, runs: int) -> dict[str, Any]:
             waited: list[float] = []
             for run in range(runs + 1):
                 one = asked.for_run(run)
+                body = one.lines or (b"" if one.body is None else json.dumps(one.body).encode())
                 with timed_steps() as took:
-                    (status, size), waits = await longest_wait(ask(api, str(made.token), one))
+                    (status, size), waits = await longest_wait(ask(api, str(made.token), one, body))
                 if status >= 300 and asked.path != "/health" and asked.name != "refused":
                     raise RuntimeError(f"{asked.method} {asked.path}: {status}")
                 longest += [max(took, default=0.0)] if run else []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
+import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -71,6 +73,45 @@ async def test_lines_are_committed_in_chunks_and_answered_with_their_ids(
     assert all(commit["lines"][1] - commit["lines"][0] < 1000 for commit in commits)
     stored = await conn.fetch("select id, (args->>'n')::integer as n from mainspring.task order by n")
     assert [(row["n"], row["id"]) for row in stored] == list(enumerate(ids, 1))
+
+
+async def collecting() -> bool:
+    return gc.isenabled()
+
+
+LARGE = {"rows": [{"id": number, "values": [1, [2]]} for number in range(12_000)]}
+
+
+@pytest.mark.parametrize("query", ["", "?atomic=true"])
+async def test_large_lines_are_stored_whole_and_freed(
+    client: httpx2.AsyncClient, conn: Connection, job: str, query: str, eventually: Eventually
+) -> None:
+    lines = [{"job": job, "args": LARGE}, {"job": job, "args": LARGE, "key": "k"}, {"job": job}]
+    answers = lines_of(await client.post(f"/tasks/bulk{query}", content=body(*map(json.dumps, lines)), headers=HEADERS))
+    assert answers[-1] == {"done": True, "accepted": 3, "refused": 0}
+    stored = await conn.fetch("select args from mainspring.task order by id")
+    assert [json.loads(row["args"]) for row in stored] == [LARGE, LARGE, {}]
+    await eventually(collecting)
+
+
+async def test_a_large_line_that_is_refused_is_freed(
+    client: httpx2.AsyncClient, conn: Connection, job: str, eventually: Eventually
+) -> None:
+    lines = [{"job": job, "args": LARGE, "nothing": 1}, {"job": "none", "args": LARGE}]
+    answers = lines_of(await client.post("/tasks/bulk", content=body(*map(json.dumps, lines)), headers=HEADERS))
+    assert [answer.get("code") for answer in answers] == ["validation", "job_not_found", None]
+    await eventually(collecting)
+
+
+async def test_a_large_body_is_stored_whole_and_freed(
+    client: httpx2.AsyncClient, conn: Connection, job: str, eventually: Eventually
+) -> None:
+    answer = await client.post("/tasks", json={"job": job, "args": LARGE})
+    assert answer.status_code == 201
+    assert json.loads(await conn.fetchval("select args from mainspring.task")) == LARGE
+    refused = await client.post("/tasks", json={"job": job, "args": LARGE, "nothing": 1})
+    assert refused.status_code == 422
+    await eventually(collecting)
 
 
 async def test_a_refused_line_has_its_number_and_the_others_are_committed(

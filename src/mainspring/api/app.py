@@ -48,6 +48,7 @@ from mainspring.operations import Connections
 from mainspring.operations.parts.giving_way import GivingWay
 from mainspring.operations.parts.output_readers import Together
 from mainspring.operations.requests.grouped import GroupedTasks
+from mainspring.operations.requests.large_values import HUGE, LargeValue
 from mainspring.operations.work import tasks
 from mainspring.operations.work.waiting import Waiting
 from mainspring.store.access import audit
@@ -159,6 +160,7 @@ class Api:
         if given is not None and not watched.status:
             await self._send(call, given)
         self.scrape.http.add(name, watched.status, monotonic() - began_at)
+        await call.release()
 
     async def _route(self, call: Call) -> Answer | None:
         route = self._router.find(call.method, path_within(call.scope, call.base))
@@ -188,6 +190,7 @@ class Api:
         async with _in_time():
             view, replayed = await idempotency.once(call, key, given)
         if wait:
+            await call.release()
             view = await self._after_end(call, view, given, wait)
         if self.giving_way is not None:
             await self.giving_way.wait()
@@ -250,7 +253,11 @@ class Api:
         if not data and call.row.shape.whole_body is None:
             return None
         check_json_type(call.headers)
-        return await as_json(data)
+        if len(data) < HUGE:
+            return await as_json(data)
+        call.large = LargeValue()
+        call.large.value = await as_json(data)
+        return call.large.value
 
     async def _after_end(self, call: Call, view: Any, given: dict[str, Any], wait: float) -> Any:
         """The view again, once the task has ended or `wait` seconds have passed; never an error."""

@@ -16,6 +16,7 @@ from mainspring.api.lent import LentConnection
 from mainspring.api.problems import Malformed
 from mainspring.api.table import Row
 from mainspring.model.access.actors import Actor
+from mainspring.operations.requests.large_values import LargeValue
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import long_json_as_text
 
@@ -46,6 +47,13 @@ class Call:
     base: str  # the path below which we are mounted; usually empty
     caller: Caller | None = None  # None: the row wants none
     body: bytes = b""  # once it was read
+    large: LargeValue | None = None  # what a large body became
+
+    async def release(self) -> None:
+        """Nothing needs the body any more: free it in slices, if it is large."""
+        if self.large is not None:
+            large, self.large = self.large, None
+            await large.release()
 
     @property
     def actor(self) -> Actor:

@@ -31,6 +31,8 @@ def encode(value: Any, what: str, most: int = MAX_BYTES) -> str:
     """The value as JSON text; a ValidationError that begins with `what` if that is impossible."""
     if value is None:
         return "null"
+    if most < MAX_BYTES and _surely_exceeds(value, most):  # before all of it is looked at
+        raise _too_long(f"more than {most // 1024} kB", what, most)
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
         check_value(plain, what)
@@ -47,12 +49,30 @@ def checked_text(data: bytes, what: str, most: int = MAX_BYTES) -> str:
     text = data.decode()
     check_nul(text, what)
     if len(data) > most:
-        limit = "1 MB" if most == MAX_BYTES else f"{most // 1024} kB"
-        raise ValidationError(
-            f"{what}: {len(data):,} bytes of JSON; at most {limit}. Store the data elsewhere and pass a reference",
-            field=what,
-        )
+        raise _too_long(f"{len(data):,} bytes", what, most)
     return text
+
+
+def _too_long(size: str, what: str, most: int) -> ValidationError:
+    limit = "1 MB" if most == MAX_BYTES else f"{most // 1024} kB"
+    return ValidationError(
+        f"{what}: {size} of JSON; at most {limit}. Store the data elsewhere and pass a reference", field=what
+    )
+
+
+def _surely_exceeds(value: Any, most: int) -> bool:
+    """Whether its JSON takes more bytes, however its numbers and texts are written. Ends early."""
+    open, size = [value], 0
+    while open and size <= most:
+        item = open.pop()
+        size += 1
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, (list, tuple, dict)):
+            size += len(item)
+            if size <= most:
+                open += [*item, *item.values()] if isinstance(item, dict) else item
+    return size > most
 
 
 def check_nul(text: str, what: str) -> None:

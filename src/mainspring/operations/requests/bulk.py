@@ -176,6 +176,8 @@ async def _by_chunk(
                 if first == 1:
                     raise
                 why_not = error
+            finally:
+                await found.release()
         if why_not is not None:
             yield RefusedLine(first, why_not.code, why_not.message, why_not.field)
             yield Done(False, accepted, refused)
@@ -273,6 +275,7 @@ async def _at_once(connections: Connections, actor: Actor, ahead: _Ahead) -> Asy
             ids = [_id(outcomes.get(number)) for number in range(part.chunk.first, part.chunk.last + 1)]
             answers.append(Committed((part.chunk.first, part.chunk.last), ids))
             accepted += len(outcomes)
+            await part.release()
         if wrong:
             raise _nothing(wrong)
     for answer in answers:

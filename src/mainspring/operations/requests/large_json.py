@@ -24,7 +24,7 @@ Steps = Generator[None, None, T]
 PART = 8 * 1024  # characters that are decoded at once: 2 ms, if they are all brackets
 WINDOW = 32 * 1024  # characters that are searched at once
 TOKENS = 500  # strings and brackets that are looked at in a step
-ITEMS = 5_000  # values that are looked at in a step
+ITEMS = 1_000  # values that are looked at in a step
 
 # A string or a bracket. Group 1 is there if the string ends; nothing is tried twice where it does not.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:(")|)|[\[\]{}]', re.DOTALL)

@@ -9,7 +9,7 @@ Next: operations/requests/new_tasks.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE
 from mainspring.model.words.names import check_name, unknown
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.requests.large_json import Steps, decode_in_steps
+from mainspring.operations.requests.large_values import HUGE, VALUES, LargeValue, count, encode_in_steps
 from mainspring.operations.requests.new_tasks import NewTask
 
 LINES, BYTES = 1000, 1024 * 1024  # of a chunk
@@ -113,6 +114,12 @@ class Read(NamedTuple):
     tasks: list[NewTask]
     refused: dict[int, MainspringError]
     plain: Plain | None = None  # the same tasks, if they are that plain
+    large: Sequence[LargeValue] = ()  # what large lines became
+
+    async def release(self) -> None:
+        """The tasks are submitted, or will not be: free large ones in slices."""
+        for value in self.large:
+            await value.release()
 
 
 def read(chunk: Chunk, key: str | None) -> Steps[Read]:
@@ -120,6 +127,7 @@ def read(chunk: Chunk, key: str | None) -> Steps[Read]:
     given = [(chunk.first + place, line) for place, line in enumerate(chunk.lines) if line is not None]
     found: dict[int, NewTask] = {}
     refused: dict[int, MainspringError] = {}
+    large: list[LargeValue] = []
     for group in _groups(given):
         tasks = yield from _read_at_once([line for _, line in group])
         if tasks is not None:
@@ -127,19 +135,19 @@ def read(chunk: Chunk, key: str | None) -> Steps[Read]:
             continue
         for number, line in group:
             try:
-                found[number] = yield from _read_one(line)
+                found[number] = yield from _read_one(line, large)
             except MainspringError as error:
                 refused[number] = error
             yield
     numbers, tasks = list(found), list(found.values())
     if tasks and not refused and key is None:
-        return Read(chunk, numbers, tasks, refused, (yield from _plain(tasks)))
+        return Read(chunk, numbers, tasks, refused, (yield from _plain(tasks)), large)
     if key is not None:
         tasks = [
             task if task.key is not None else msgspec.structs.replace(task, key=f"{key}:{number}")
             for number, task in zip(numbers, tasks, strict=True)
         ]
-    return Read(chunk, numbers, tasks, refused)
+    return Read(chunk, numbers, tasks, refused, large=large)
 
 
 def _groups(given: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -199,23 +207,28 @@ def _plain(tasks: list[NewTask]) -> Steps[Plain | None]:
     yield
     args, size, encode = list[str](), 0, _ENCODER.encode
     for task in tasks:
-        args.append(encode(task.args).decode())
-        size += len(args[-1])
+        data = encode(task.args) if count(task.args) <= VALUES else (yield from encode_in_steps(task.args))
+        args.append(data.decode())
+        size += len(data)
         if size > AT_ONCE:
             size = 0
             yield
     return Plain(name, level, args, number)
 
 
-def _read_one(line: bytes) -> Steps[NewTask]:
+def _read_one(line: bytes, large: list[LargeValue]) -> Steps[NewTask]:
     if line is _TOO_LONG:
         raise ValidationError("line: over 1 MB; store the data elsewhere and pass a reference", field="line")
+    if len(line) >= HUGE:
+        large.append(LargeValue())
     try:
         value = yield from decode_in_steps(line.decode(), "line")
     except UnicodeDecodeError:
         raise ValidationError("line: not UTF-8", field="line") from None
     except msgspec.DecodeError as error:
         raise ValidationError(f"line: not JSON ({str(error)[:200]})", field="line") from None
+    if len(line) >= HUGE:
+        large[-1].value = value
     try:
         task = msgspec.convert(value, NewTask)
     except msgspec.ValidationError as error:

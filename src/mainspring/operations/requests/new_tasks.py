@@ -46,7 +46,8 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.parts.slices import Slices, in_slices
-from mainspring.operations.requests.large_json import is_plain_in_steps
+from mainspring.operations.requests.large_json import Steps, is_plain_in_steps
+from mainspring.operations.requests.large_values import encode_in_steps
 from mainspring.store.batches import batches
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
@@ -182,7 +183,7 @@ def submitter(actor: Actor) -> str:
 
 async def checked_in_turns(actor: Actor, task: NewTask) -> Submission:
     """The same; large arguments in slices, because they would hold the event loop for up to a tenth of a second."""
-    data = _large(task)
+    data = await in_slices(_large(task))
     if data is None:
         return checked(actor, task)
     if await in_slices(is_plain_in_steps(task.args)):
@@ -192,10 +193,10 @@ async def checked_in_turns(actor: Actor, task: NewTask) -> Submission:
     return await asyncio.to_thread(checked, actor, task)
 
 
-def _large(task: NewTask) -> bytes | None:
+def _large(task: NewTask) -> Steps[bytes | None]:
     """The arguments as JSON, if they are large."""
     try:
-        data = msgspec.json.encode(task.args)
+        data = yield from encode_in_steps(task.args)
     except (TypeError, ValueError, RecursionError):  # the check says what is wrong
         return None
     return data if len(data) > LARGE else None

@@ -1,4 +1,4 @@
-"""Large values: encoded as msgspec does, freed in steps, and the garbage collector rests meanwhile."""
+"""Large values: encoded as msgspec does, freed in steps; the garbage collector rests meanwhile."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from hypothesis import strategies as st
 
 from mainspring.operations.requests import large_values
 from mainspring.operations.requests.large_json import at_once
-from mainspring.operations.requests.large_values import LargeValue, count, encode_in_steps, take_apart
+from mainspring.operations.requests.large_values import SELDOM, LargeValue, count, encode_in_steps, take_apart
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=60)
 MANY: Any = {"rows": [{"id": number, "values": [1, [2], {}]} for number in range(5_000)], "n": [[]] * 3_000, "": 1}
 
 
+def is_resting() -> bool:
+    return gc.get_threshold()[0] == SELDOM
+
+
 @pytest.fixture(autouse=True)
-def _collecting() -> Iterator[None]:
-    assert gc.isenabled()
+def _usual() -> Iterator[None]:
+    assert not is_resting()
     yield
-    assert gc.isenabled(), "it was left off"
+    assert not is_resting(), "it was not let go"
 
 
 @given(VALUES, st.integers(1, 20))
@@ -68,30 +72,53 @@ def test_what_is_taken_apart_is_empty_and_freed_in_steps() -> None:
 
 
 async def test_the_collector_rests_until_all_are_released() -> None:
+    usual = gc.get_threshold()
     first, second = LargeValue(), LargeValue()
-    assert not gc.isenabled()
+    assert is_resting()
     first.value = held = json.loads(json.dumps(MANY))
     await first.release()
     assert held == {}
-    assert not gc.isenabled()
+    assert is_resting()
     await first.release()  # once more changes nothing
-    assert not gc.isenabled()
+    assert is_resting()
     await second.release()
-    assert gc.isenabled()
+    assert gc.get_threshold() == usual
 
 
 def test_a_value_that_is_forgotten_keeps_the_collector_no_longer() -> None:
     forgotten = LargeValue()
     forgotten.value = [1]
-    assert not gc.isenabled()
+    assert is_resting()
     del forgotten
-    assert gc.isenabled()
+    assert not is_resting()
 
 
-async def test_a_collector_that_was_off_stays_off() -> None:
-    gc.disable()
+def test_a_value_in_a_cycle_is_let_go_by_the_collector() -> None:
+    """It still runs, and may be needed for that."""
+    cycle: list[Any] = [LargeValue()]
+    cycle.append(cycle)
+    del cycle
+    assert is_resting()
+    gc.collect()
+    assert not is_resting()
+
+
+async def test_a_threshold_that_was_set_meanwhile_stays() -> None:
+    usual = gc.get_threshold()
+    value = LargeValue()
+    gc.set_threshold(700, 5, 5)
+    try:
+        await value.release()
+        assert gc.get_threshold() == (700, 5, 5)
+    finally:
+        gc.set_threshold(*usual)
+
+
+async def test_a_collector_that_is_off_stays_off() -> None:
+    usual = gc.get_threshold()
+    gc.set_threshold(0, *usual[1:])
     try:
         await LargeValue().release()
-        assert not gc.isenabled()
+        assert gc.get_threshold() == (0, *usual[1:])
     finally:
-        gc.enable()
+        gc.set_threshold(*usual)

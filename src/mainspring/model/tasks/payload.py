@@ -31,8 +31,8 @@ def encode(value: Any, what: str, most: int = MAX_BYTES) -> str:
     """The value as JSON text; a ValidationError that begins with `what` if that is impossible."""
     if value is None:
         return "null"
-    if most < MAX_BYTES and _surely_exceeds(value, most):  # before all of it is looked at
-        raise _too_long(f"more than {most // 1024} kB", what, most)
+    if most < MAX_BYTES:
+        check_length(value, what, most)
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
         check_value(plain, what)
@@ -60,8 +60,8 @@ def _too_long(size: str, what: str, most: int) -> ValidationError:
     )
 
 
-def _surely_exceeds(value: Any, most: int) -> bool:
-    """Whether its JSON takes more bytes, however its numbers and texts are written. Ends early."""
+def check_length(value: Any, what: str, most: int) -> None:
+    """ValidationError if its JSON takes more bytes, however its numbers and texts are written. Looks no further."""
     open, size = [value], 0
     while open and size <= most:
         item = open.pop()
@@ -72,7 +72,8 @@ def _surely_exceeds(value: Any, most: int) -> bool:
             size += len(item)
             if size <= most:
                 open += [*item, *item.values()] if isinstance(item, dict) else item
-    return size > most
+    if size > most:
+        raise _too_long(f"more than {most // 1024} kB", what, most)
 
 
 def check_nul(text: str, what: str) -> None:

@@ -18,6 +18,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import check_unmasked, restored
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined, patched, spec_of
 from mainspring.model.schedules.schedules import Kind, Schedule
+from mainspring.model.tasks.payload import KEPT_BYTES, check_length
 from mainspring.model.words.globs import covering, like
 from mainspring.model.words.names import check_name, check_note, check_path_name
 from mainspring.operations import pages
@@ -184,6 +185,7 @@ async def edit(
 
 def _unmasked(spec: ScheduleSpec, stored: Stored | None) -> ScheduleSpec:
     """A spec that was read with its secrets masked, and is written back, leaves them as they are."""
+    check_length(spec.args, "args", KEPT_BYTES)  # before all of it is compared
     given = {name: value for name in HIDDEN if (value := getattr(spec, name)) is not UNSET}
     present = {} if stored is None else msgspec.to_builtins({n: getattr(stored.schedule.policies, n) for n in HIDDEN})
     given = restored(given, present)

@@ -1,7 +1,7 @@
 """Large values: what 1 MB of JSON becomes, encoded and freed in steps, as operations/requests/large_json.py decodes it.
 
 300,000 lists take 10 ms to free in one go, and the garbage collector takes as long to look at them while they are
-young. JSON has no cycles: while a large value is held, the collector rests.
+young. JSON has no cycles: while a large value is held, the collector looks for them less often.
 Next: operations/requests/new_tasks.py
 """
 
@@ -17,6 +17,7 @@ from mainspring.operations.requests.large_json import Steps
 
 HUGE = 128 * 1024  # bytes of JSON from which its value is held and released
 VALUES = 1000  # that are encoded or freed in a step
+SELDOM = 5_000_000  # new objects between two collections; not never: what forgets to release may itself be garbage
 
 _encode = msgspec.json.encode
 
@@ -27,7 +28,7 @@ class LargeValue:
     def __init__(self) -> None:
         self.value: Any = None
         self._is_held = True
-        _collector.pause()
+        _collector.rest()
 
     async def release(self) -> None:
         """Take the value apart. Whatever else refers to its lists and objects finds them empty."""
@@ -47,22 +48,23 @@ class LargeValue:
 
 
 class _Collector:
-    """Pauses the garbage collector as long as anybody wants it to."""
+    """Lets the garbage collector rest as long as anybody wants it to."""
 
     def __init__(self) -> None:
-        self._paused = 0
-        self._was_enabled = False
+        self._resting = 0
+        self._usual = gc.get_threshold()
 
-    def pause(self) -> None:
-        self._paused += 1
-        if self._paused == 1:
-            self._was_enabled = gc.isenabled()
-            gc.disable()
+    def rest(self) -> None:
+        self._resting += 1
+        if self._resting == 1 and gc.get_threshold()[0] != SELDOM:
+            self._usual = gc.get_threshold()
+            if self._usual[0] > 0:  # else it is off
+                gc.set_threshold(SELDOM, *self._usual[1:])
 
     def resume(self) -> None:
-        self._paused -= 1
-        if self._paused == 0 and self._was_enabled:
-            gc.enable()
+        self._resting -= 1
+        if self._resting == 0 and gc.get_threshold()[0] == SELDOM:
+            gc.set_threshold(*self._usual)
 
 
 _collector = _Collector()

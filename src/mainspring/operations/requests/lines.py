@@ -20,7 +20,7 @@ from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE
 from mainspring.model.words.names import check_name, unknown
 from mainspring.model.words.numbers import check_id
 from mainspring.operations.requests.large_json import Steps, decode_in_steps
-from mainspring.operations.requests.large_values import HUGE, VALUES, LargeValue, count, encode_in_steps
+from mainspring.operations.requests.large_values import HUGE, LargeValue, encode_in_steps
 from mainspring.operations.requests.new_tasks import NewTask
 
 LINES, BYTES = 1000, 1024 * 1024  # of a chunk
@@ -137,11 +137,11 @@ def read(chunk: Chunk, key: str | None) -> Steps[Read]:
             try:
                 found[number] = yield from _read_one(line, large)
             except MainspringError as error:
-                refused[number] = error
+                refused[number] = error.with_traceback(None)  # which would refer to all that was read
             yield
     numbers, tasks = list(found), list(found.values())
     if tasks and not refused and key is None:
-        return Read(chunk, numbers, tasks, refused, (yield from _plain(tasks)), large)
+        return Read(chunk, numbers, tasks, refused, (yield from _plain(tasks, any_large=bool(large))), large)
     if key is not None:
         tasks = [
             task if task.key is not None else msgspec.structs.replace(task, key=f"{key}:{number}")
@@ -187,7 +187,7 @@ def _read_at_once(lines: list[bytes]) -> Steps[list[NewTask] | None]:
     return None if any(task.run_at is not None and task.run_at.tzinfo is None for task in tasks) else tasks
 
 
-def _plain(tasks: list[NewTask]) -> Steps[Plain | None]:
+def _plain(tasks: list[NewTask], *, any_large: bool) -> Steps[Plain | None]:
     """What most streams are: one statement inserts such tasks in half the time."""
     job, priority, batch = tasks[0].job, tasks[0].priority, tasks[0].batch
     if not all(
@@ -207,7 +207,7 @@ def _plain(tasks: list[NewTask]) -> Steps[Plain | None]:
     yield
     args, size, encode = list[str](), 0, _ENCODER.encode
     for task in tasks:
-        data = encode(task.args) if count(task.args) <= VALUES else (yield from encode_in_steps(task.args))
+        data = (yield from encode_in_steps(task.args)) if any_large else encode(task.args)
         args.append(data.decode())
         size += len(data)
         if size > AT_ONCE:

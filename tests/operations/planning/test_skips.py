@@ -213,6 +213,22 @@ async def test_a_planner_that_read_before_it_was_taken_back_writes_nothing(conn:
     assert await ledger(conn, report) == [Entry(20, "", None)]
 
 
+async def test_a_skip_withdraws_what_was_planned_before_another_was_taken_back(conn: Connection) -> None:
+    """Taking one back moves the cursor back, and no planner has run since: later plan times have tasks already."""
+    await set_clock(conn, 0)
+    schedule = await create(conn, "s", every=1, anchor=at(0).isoformat())
+    await skips.skip(conn, ALICE, "s", next=1)
+    await planned(conn)
+    await skips.unskip(conn, ALICE, "s", next=1)
+    await skips.skip(conn, ALICE, "s", at=[at(5)])
+    left = await conn.fetch("select plan_time from mainspring.task where schedule_id = $1", schedule)
+    assert at(4) in {row[0] for row in left}
+    assert at(5) not in {row[0] for row in left}
+    await planned(conn)
+    reasons = {entry.at: entry.reason for entry in await ledger(conn, schedule)}
+    assert (reasons[1], reasons[4], reasons[5]) == (None, None, "skipped")
+
+
 async def test_skips_against_planners_leave_no_task_of_a_skipped_plan_time(dsn: str, conn: Connection) -> None:
     """Two planners plan all the time, while skips come and go; at the end the ledger agrees with the skips."""
     await set_clock(conn, 0)

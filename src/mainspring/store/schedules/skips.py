@@ -60,15 +60,18 @@ _CHANGED = """
      where s.id = $1
     returning pg_notify('mainspring', 'schedule')
 """
+# Not by the cursor, which goes back when a skip is taken back, while later plan times have tasks already.
+_LATEST = "select max(plan_time) from mainspring.task where schedule_id = $1"
 
 
 async def add(conn: Connection, stored: Stored, skips: Sequence[Skip]) -> Recalled:
     """Add skips and withdraw what they cover of the tasks that were planned ahead. The schedule's row is locked."""
     await conn.execute(_INSERT, stored.id, *columns(Skip, skips))
     await conn.execute(_CHANGED, stored.id, stored.now)
+    latest = await conn.fetchval(_LATEST, stored.id)
     taken_back = asked_back = 0
     for skip in skips:
-        if stored.next_plan_at is None or skip.start < stored.next_plan_at:  # no task is planned behind the cursor
+        if latest is not None and skip.start <= latest:
             gone = await revoke.recall_between(conn, stored.id, at=stored.now, start=skip.start, stop=skip.stop)
             taken_back += gone.taken_back
             asked_back += gone.asked_back

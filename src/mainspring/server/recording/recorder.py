@@ -144,22 +144,20 @@ class Recorder:
         is_repeated: bool = False,
     ) -> Written:
         """Decide on each ending and write it."""
-        ended: list[Ending] = []
-        again: list[Again] = []
         failed = [ending for ending in endings if ending.state is not TaskState.SUCCEEDED]
+        ended, again = endings, list[Again]()  # as most batches
+        if failed:
+            ended = [ending for ending in endings if ending.state is TaskState.SUCCEEDED]
         belongs = await transitions.belongs(conn, failed) if failed else {}
-        for ending in endings:
-            if ending.state is TaskState.SUCCEEDED:
-                ended.append(ending)
+        for ending in failed:
+            # An agent does not choose the policy by which its attempt is retried, nor how many it has had.
+            known = ending.job, ending.attempt, None
+            ending.job, ending.attempt, retries = belongs.get((ending.task, ending.token), known)
+            verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random(), retries)
+            if isinstance(verdict, Again):
+                again.append(verdict)
             else:
-                # An agent does not choose the policy by which its attempt is retried, nor how many it has had.
-                known = ending.job, ending.attempt, None
-                ending.job, ending.attempt, retries = belongs.get((ending.task, ending.token), known)
-                verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random(), retries)
-                if isinstance(verdict, Again):
-                    again.append(verdict)
-                else:
-                    ended.append(verdict)
+                ended.append(verdict)
         written = await self.apply(conn, ended, again, finish, is_repeated=is_repeated)
         return written._replace(ended=ended, requeued=len(again))
 

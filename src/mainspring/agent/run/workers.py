@@ -124,7 +124,8 @@ class Workers:
         while self.waiting:
             attempt = self.waiting.popleft()
             attempt.handle = task
-            self._is_void(attempt, now)  # sets `stopping`: it then ends before its first step
+            if self._lease_expired(now):
+                self._void(attempt)  # it ends before its first step
             if type(attempt) is Attempt:
                 context, coroutine = copy_context(), self._run(attempt, now)
             else:
@@ -162,12 +163,9 @@ class Workers:
         await self._resumed(attempt, context, coroutine, waits_for)
         self._serving.add(task)
 
-    def _is_void(self, attempt: Work, now: float) -> bool:
+    def _void(self, attempt: Work) -> None:
         """A process resumed after its lease expired (SIGSTOP, a VM) must not run one more step of a handler."""
-        if not self._lease_expired(now):
-            return False
         attempt.stopping = attempt.stopping or "lost"
-        return True
 
     @types.coroutine
     def _resumed(
@@ -179,7 +177,8 @@ class Workers:
             value: Any
             try:
                 value = yield waits_for
-                if self._is_void(attempt, boottime()):
+                if self._lease_expired(boottime()):
+                    self._void(attempt)
                     raise asyncio.CancelledError
             except BaseException as error:
                 step, value = coroutine.throw, error

@@ -104,7 +104,7 @@ class Server:
         self.catalogue = Catalogue(database, placement)
         self.recorder = Recorder(database, self.catalogue)
         self.figures = FiguresWriter(database, self.recorder.tallies, self.clock)
-        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead, skew_limit)
         self.membership = Membership(database, server_lease, newcomer, lease, lambda: len(self.gateway.sessions))
         self.leader = Leader(database, server_lease, lease)
         self.coordinator = Coordinator(database, server_lease, self.leader, lease)

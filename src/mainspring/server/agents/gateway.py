@@ -19,6 +19,7 @@ from mainspring.model.messages import Armed, AttemptId, Cancel, Dispatch, Drain,
 from mainspring.model.metrics.tallies import GatewayTally
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
+from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server.agents.session import AgentSession, stop_message
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
@@ -80,6 +81,7 @@ class Gateway:
         clock: Clock,
         lease: float,
         lead: Lead = Lead(),  # noqa: B008 — frozen
+        skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
         self._database = database
         self._lease_dedicated = database.for_leases()  # apart: a full pool must not cost a lease
@@ -88,6 +90,7 @@ class Gateway:
         self._clock = clock
         self._lease = lease
         self.lead = lead
+        self._skew_limit = skew_limit
         self._sessions: dict[int, AgentSession] = {}
         self._holders: dict[int, AgentSession] = {}  # by task
         self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new, kept by agents/registry.py
@@ -261,7 +264,8 @@ class Gateway:
         living = set[int]()
         if asked:
             async with self._lease_dedicated as conn:
-                living = await agents.renew(conn, [session.vital(self.lead) for session in asked.values()], self._lease)
+                vitals = [session.vital(self.lead) for session in asked.values()]
+                living = await agents.renew(conn, vitals, self._lease, self._skew_limit)
         for id in living:
             asked[id].renewed_at = asked_at
         for id, session in list(self._sessions.items()):

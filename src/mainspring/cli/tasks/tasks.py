@@ -31,7 +31,6 @@ from mainspring.cli.tasks.bulk import submit_from
 from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.filters import filter_options, given_filters
 from mainspring.cli.tasks.logs import logs
-from mainspring.client.reading import has_ended
 from mainspring.errors import QueueFull, TaskFailed
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import seconds
@@ -311,6 +310,8 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
+    from mainspring.client.reading import has_ended
+
     found = await client.call(operations.tasks.show, id)
     is_live = not has_ended(found)
     if found.waits is not None:

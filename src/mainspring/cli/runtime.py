@@ -46,6 +46,7 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
+    gc.enable()  # run_process has disabled it
 
 
 class _Format(logging.Formatter):

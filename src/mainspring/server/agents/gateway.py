@@ -27,6 +27,7 @@ from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import STATEMENT_TIMEOUT, Connection, Database
 from mainspring.store.tasks import broadcasts, claims, rescue, session_tasks
 from mainspring.store.tasks.claims import Claim
+from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -310,9 +311,12 @@ class Gateway:
         async with self._dedicated as conn:
             if self._catalogue.broadcast_pools:
                 await broadcasts.pass_on_cancels(conn)
-            paused = await session_tasks.paused(conn, list(self._sessions))
-            wanted = await session_tasks.cancelled(conn, list(self._sessions))
-            await self._send_stop_orders(conn)
+            paused: dict[int, dict[int, int]] = {}
+            wanted: list[CancelRequest] = []
+            if await session_tasks.any_asked(conn, list(self._sessions)):
+                paused = await session_tasks.paused(conn, list(self._sessions))
+                wanted = await session_tasks.cancelled(conn, list(self._sessions))
+                await self._send_stop_orders(conn)
         for session in list(self._sessions.values()):
             if messages := session.pause(paused.get(session.id, {})):
                 session.link.post(messages)

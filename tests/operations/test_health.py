@@ -160,6 +160,14 @@ async def test_a_postgresql_that_takes_no_writes_is_unhealthy(database: Database
     await conn.execute("rollback")
 
 
+async def test_the_command_that_ends_a_hold_can_be_typed_whatever_the_name_of_the_job(conn: Connection) -> None:
+    await make_healthy(conn)
+    await jobs.register(conn, {"year's end": echo()})
+    await holds.hold_job(conn, ACTOR, "year's end")
+    [held] = [one for one in (await health(conn, ACTOR)).checks if one.code == "held"]
+    assert """`mainspring job release 'year'"'"'s end'` lets it go on""" in held.message
+
+
 async def test_a_queue_that_is_full_and_held_is_not_for_more_agents(conn: Connection, make_task: MakeTask) -> None:
     await make_healthy(conn)
     await full_queue(conn, make_task)

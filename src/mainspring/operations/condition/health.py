@@ -310,7 +310,9 @@ async def _held(conn: Connection, actor: Actor) -> Check:
     first = min(jobs, key=lambda one: one.since)
     names = _listed(one.job or "" for one in jobs)
     told = f"held: {names}, the first by {first.by}{f' ({first.note})' if first.note else ''}"
-    return _degraded("held", f"{told}; `mainspring job release {first.job}` lets it go on", first.since)
+    return _degraded(
+        "held", f"{told}; `mainspring job release {shlex.quote(first.job or '')}` lets it go on", first.since
+    )
 
 
 # ── clocks ──────────────────────────────────────────────────────────────────────────────────────

@@ -23,15 +23,43 @@ async def test_only_an_adaptive_loop_slows_down_when_it_finds_nothing(
             raise LookupError  # enough
         return 0
 
-    def at_once(wait: float) -> asyncio.Timeout:
-        waits.append(wait)
-        return asyncio.Timeout(asyncio.get_running_loop().time())
+    async def at_once(_wake: asyncio.Event, within: float) -> None:
+        if within:
+            waits.append(within)
 
-    monkeypatch.setattr("mainspring.loops.asyncio.timeout", at_once)
+    monkeypatch.setattr(loops, "_woken", at_once)
     with pytest.raises(LookupError):
         await loops.run_every(5.0, nothing, adaptive=adaptive)
     assert all(4.5 <= wait <= 5.5 for wait in waits[:4])
     assert (waits[-1] > 15.0) is slower
+
+
+async def test_a_loop_looks_again_at_a_wake_up_or_after_its_interval_and_leaves_no_timer() -> None:
+    looks = 0
+    wake, looked = asyncio.Event(), asyncio.Event()
+
+    async def look() -> int:
+        nonlocal looks
+        looks += 1
+        looked.set()
+        return 0
+
+    async def until(number: int) -> None:
+        while looks < number:
+            looked.clear()
+            await asyncio.wait_for(looked.wait(), 20)
+
+    often = asyncio.create_task(loops.run_every(0.001, look))
+    await until(3)
+    often.cancel()
+    looks = 0
+    seldom = asyncio.create_task(loops.run_every(3600.0, look, wake))
+    await until(1)
+    wake.set()
+    await until(2)
+    seldom.cancel()
+    await asyncio.wait([often, seldom])
+    assert not [handle for handle in asyncio.get_running_loop()._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
 
 
 async def test_a_long_outage_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
     MainspringError
     ├── ValidationError        the caller's input is wrong; `field` names the part
-    │   └── BadCursor
+    │   └── BadCursor, Malformed, TooLarge
     ├── NotFound               there is no such thing
     │   ├── JobNotFound, ScheduleNotFound, TaskNotFound, BatchNotFound, CalendarNotFound, AgentNotFound
     │   └── ServerNotFound, TokenNotFound, RuleNotFound, AlertRuleNotFound, ChannelNotFound
@@ -107,6 +107,18 @@ class ValidationError(MainspringError):
     """The caller's input is wrong; nothing was written."""
 
     code = "validation"
+
+
+class Malformed(ValidationError):
+    """Not HTTP, not JSON, or a length that is wrong."""
+
+    code = "malformed"
+
+
+class TooLarge(ValidationError):
+    """More bytes or more items than one request may have."""
+
+    code = "too_large"
 
 
 class BadCursor(ValidationError):

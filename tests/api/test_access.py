@@ -449,3 +449,9 @@ def test_under_tls_a_page_that_came_without_it_is_not_ours(public_url: str | Non
     # A proxy that ends TLS and is not told of in the settings: the server does not know.
     origins.check_same(Origin("1.2.3.4", "http", host), {"origin": "https://console.example"})
     origins.check_same(Origin("1.2.3.4", "http", "127.0.0.1:7070"), {"origin": "http://127.0.0.1:7070"})
+
+
+async def test_a_role_that_there_is_not_is_refused_with_those_there_are(as_role: MakeCaller) -> None:
+    answer = await (await as_role(Role.ADMIN)).post("/api/v1/tokens", json={"name": "x", "role": "king"})
+    assert_problem(answer, 422, "validation")
+    assert answer.json()["message"] == f"role: use {', '.join(role.value for role in Role)}"

@@ -122,7 +122,7 @@ async def test_a_refused_line_has_its_number_and_the_others_are_committed(
     commit, *refused, done = answers
     assert [id is not None for id in commit["ids"]] == [True, False, False, False, True]
     assert [(one["line"], one["code"], one["field"]) for one in refused] == [
-        (2, "validation", "line"),
+        (2, "malformed", "line"),
         (4, "job_not_found", "job"),
     ]
     assert done == {"done": True, "accepted": 2, "refused": 2}

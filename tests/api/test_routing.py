@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from mainspring.api.problems import Malformed, MethodNotAllowed
+from mainspring.api.problems import MethodNotAllowed
 from mainspring.api.routing import Router
-from mainspring.errors import NotFound
+from mainspring.errors import Malformed, NotFound
 
 
 class Row(NamedTuple):

@@ -15,6 +15,8 @@ EXPECTED = {
     "MainspringError": 1,
     "ValidationError": 2,
     "BadCursor": 2,
+    "Malformed": 2,
+    "TooLarge": 2,
     "NotFound": 3,
     "JobNotFound": 3,
     "ScheduleNotFound": 3,

@@ -57,6 +57,19 @@ print(sorted({heavy} & sys.modules.keys()), file=sys.stderr)
     assert done.stderr == "[]\n"
 
 
+def test_a_command_loads_no_module_of_another_one() -> None:
+    script = """
+import sys
+from mainspring.cli.main import main
+main(["up", "--help"])
+rooms = ("access", "alerts", "fleet", "jobs", "schedules", "tasks")
+others = tuple(f"mainspring.cli.{room}" for room in rooms)
+print([name for name in sys.modules if name.startswith(others)], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stderr == "[]\n"
+
+
 def test_the_public_names_are_all_there() -> None:
     assert all(getattr(mainspring, name).__name__ == name for name in mainspring.__all__)
     assert set(mainspring.__all__) <= set(dir(mainspring))
@@ -233,12 +246,12 @@ import os, runpy, signal, sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
+        if name == module:
             os.kill(os.getpid(), signal.SIGINT)
 
 module = sys.argv[1]
 sys.meta_path.insert(0, Interrupting())
-sys.argv[1:] = [module, "--help"]
+sys.argv[1:] = ["task", "--help"]
 runpy.run_module("mainspring", run_name="__main__")
 """
 
@@ -247,4 +260,4 @@ runpy.run_module("mainspring", run_name="__main__")
 def test_ctrl_c_during_the_imports_ends_without_a_traceback(module: str) -> None:
     line = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
     done = subprocess.run(line, env=os.environ | BARE, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

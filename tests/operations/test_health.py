@@ -66,7 +66,7 @@ async def unrunnable_task(conn: Connection, _: MakeTask) -> None:
 async def full_queue(conn: Connection, _: MakeTask) -> None:
     await jobs.register(conn, {"small": echo(max_queued=2)})
     await conn.execute(
-        "insert into mainspring.queue_bound select id, 2, 1, mainspring.now() from mainspring.job where name = 'small'"
+        "insert into mainspring.queue_bound select id, 2, 1, now(), 0, now() from mainspring.job where name = 'small'"
     )
 
 
@@ -104,7 +104,12 @@ PROVOKED: list[tuple[str, Status, str, Callable[[Connection, MakeTask], Awaitabl
     ("backing_up", Status.DEGRADED, "add agents", late_task),
     ("unrunnable", Status.DEGRADED, "no agent has gpu=yes", unrunnable_task),
     ("queue_full", Status.DEGRADED, "wait as may (2), and submissions are refused; add agents", full_queue),
-    ("clock_skew", Status.DEGRADED, "agent eve (-2.5 s)", sql("update mainspring.agent set skew = -2.5")),
+    (
+        "clock_skew",
+        Status.DEGRADED,
+        "agent eve (-2.5 s)",
+        sql("update mainspring.agent set skew = -2.5, skewed_since = now()"),
+    ),
     ("maintenance_failing", Status.DEGRADED, "it is broken", failing_chore),
     (
         "alerts_undelivered",
@@ -155,6 +160,14 @@ async def test_a_postgresql_that_takes_no_writes_is_unhealthy(database: Database
     await conn.execute("rollback")
 
 
+async def test_the_command_that_ends_a_hold_can_be_typed_whatever_the_name_of_the_job(conn: Connection) -> None:
+    await make_healthy(conn)
+    await jobs.register(conn, {"year's end": echo()})
+    await holds.hold_job(conn, ACTOR, "year's end")
+    [held] = [one for one in (await health(conn, ACTOR)).checks if one.code == "held"]
+    assert """`mainspring job release 'year'"'"'s end'` lets it go on""" in held.message
+
+
 async def test_a_queue_that_is_full_and_held_is_not_for_more_agents(conn: Connection, make_task: MakeTask) -> None:
     await make_healthy(conn)
     await full_queue(conn, make_task)
@@ -188,6 +201,7 @@ async def test_a_check_fails_alone_and_says_what_to_do(
     assert found.status is status
     assert failed[code].status is status
     assert says in failed[code].message
+    assert failed[code].since is not None or code == "schema_mismatch", "a server that is asked fills it in"
 
 
 async def test_without_a_server_nothing_is_said_to_be_well_that_needs_one(conn: Connection) -> None:

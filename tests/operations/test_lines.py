@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mainspring.api import bodies
+from mainspring.errors import MainspringError
 from mainspring.operations.requests import lines
 from mainspring.operations.requests.large_json import at_once
 from mainspring.operations.requests.lines import Chunk, Lines, Read, read
@@ -52,6 +54,7 @@ def test_a_line_that_is_too_long_is_not_kept_and_those_around_it_are_read() -> N
     found = at_once(read(given.take(), None))
     assert [(number, task.job) for number, task in zip(found.numbers, found.tasks, strict=True)] == [(1, "a"), (3, "b")]
     assert "over 1 MB" in found.refused[2].message
+    assert found.refused[2].code == "too_large"
 
 
 BAD: list[tuple[str | bytes, str]] = [
@@ -84,6 +87,22 @@ def test_a_bad_line_is_refused_and_its_neighbours_are_read(line: str | bytes, fi
     assert [task.job for task in found.tasks] == ["before", "behind"]
     assert (found.numbers, [*found.refused]) == ([1, 3], [2])
     assert found.refused[2].field == field, found.refused[2].message
+
+
+@pytest.mark.parametrize("line", [line for line, _ in BAD])
+async def test_a_line_that_is_not_json_is_refused_with_the_code_of_such_a_body(line: str | bytes) -> None:
+    data = line if isinstance(line, bytes) else line.encode()
+    refused = read_lines(data).refused[1]
+    assert refused.code == await code_of_body(data), refused.message
+
+
+async def code_of_body(data: bytes) -> str:
+    """The code with which the same is refused as a body; `validation` if it is JSON, and no task."""
+    try:
+        await bodies.as_json(data)
+    except MainspringError as error:
+        return error.code
+    return "validation"
 
 
 def test_an_object_over_several_lines_is_no_task() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from mainspring.api.problems import Malformed, TooLarge, UnsupportedMediaType
-from mainspring.errors import MainspringError, ValidationError, shown
+from mainspring.api.problems import UnsupportedMediaType
+from mainspring.errors import MainspringError, Malformed, TooLarge, ValidationError, shown
 from mainspring.model.tasks.payload import UNREADABLE, decode, too_deep
 from mainspring.operations.parts.slices import in_slices
 from mainspring.operations.requests.large_json import Steps, at_once, check_unreadable, decode_in_steps

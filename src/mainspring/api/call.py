@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, quote
 from mainspring.api.access.guard import Caller
 from mainspring.api.access.origins import Origin
 from mainspring.api.lent import LentConnection
-from mainspring.api.problems import Malformed
 from mainspring.api.table import Row
+from mainspring.errors import Malformed
 from mainspring.model.access.actors import Actor
 from mainspring.operations.requests.large_values import LargeValue
 from mainspring.store.postgres.connection import Connection

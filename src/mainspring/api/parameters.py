@@ -372,12 +372,16 @@ _ADVICE = {
 }
 
 
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
 def _advice(reason: str, kind: Any) -> str:
     """What to write in place of what msgspec refuses. `kind` is None where it is not known."""
     if get_origin(kind) in (Union, types.UnionType):
-        kind = next((one for one in get_args(kind) if get_origin(one) is Literal), kind)
+        kind = next((one for one in get_args(kind) if get_origin(one) is Literal or _is_enum(one)), kind)
     allowed = [str(one) for one in get_args(kind)] if get_origin(kind) is Literal else []
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if _is_enum(kind):
         allowed = [str(one.value) for one in kind]
     if allowed:
         return f"use {', '.join(allowed)}"

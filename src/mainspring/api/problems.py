@@ -17,12 +17,6 @@ TYPE = "urn:mainspring:problem:"
 RETRY_SOON = 1  # seconds: for what passes by itself
 
 
-class Malformed(MainspringError):
-    """Not HTTP, not JSON, or a length that is wrong."""
-
-    code = "malformed"
-
-
 class MethodNotAllowed(MainspringError):
     code = "method_not_allowed"
 
@@ -35,10 +29,6 @@ class TooSlow(MainspringError):
     """The request did not arrive in time."""
 
     code = "too_slow"
-
-
-class TooLarge(MainspringError):
-    code = "too_large"
 
 
 class UnsupportedMediaType(MainspringError):
@@ -75,7 +65,7 @@ class Internal(MainspringError):
 
 # The status of an error is that of the nearest class here. `docs/reference/http-errors.md` is made from it.
 STATUS: dict[type[MainspringError], int] = {
-    Malformed: 400,
+    errors.Malformed: 400,
     errors.Unauthorized: 401,
     errors.AccessDenied: 403,
     errors.NotFound: 404,
@@ -84,7 +74,7 @@ STATUS: dict[type[MainspringError], int] = {
     TooSlow: 408,
     errors.Conflict: 409,
     errors.StaleVersion: 412,
-    TooLarge: 413,
+    errors.TooLarge: 413,
     UnsupportedMediaType: 415,
     WrongHost: 421,
     errors.ValidationError: 422,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from mainspring.api.problems import Malformed, MethodNotAllowed
-from mainspring.errors import NotFound, shown
+from mainspring.api.problems import MethodNotAllowed
+from mainspring.errors import Malformed, NotFound, shown
 
 
 class Routed(Protocol):

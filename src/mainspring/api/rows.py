@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mainspring import errors
 from mainspring.api.handlers import public, scrape, session, site
-from mainspring.api.problems import NotAcceptable, TooLarge, UnsupportedMediaType
+from mainspring.api.problems import NotAcceptable, UnsupportedMediaType
 from mainspring.api.streams import bulk, events, lines
 from mainspring.api.streams import output as output_stream
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
@@ -152,7 +152,7 @@ DAEMONS = (
 STREAMS = (
     Row(
         bulk.submit, "POST", "/tasks/bulk", SUBMITS, handler=bulk.handle, body_type=bulk.NDJSON,
-        media_type=bulk.NDJSON, errors=(errors.JobNotFound, TooLarge, UnsupportedMediaType),
+        media_type=bulk.NDJSON, errors=(errors.JobNotFound, errors.TooLarge, UnsupportedMediaType),
     ),
     Row(events.listen, "GET", "/events", READS_TASKS, handler=events.handle_listen, media_type=SSE, errors=_STREAMED),
     Row(

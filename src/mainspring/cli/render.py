@@ -146,7 +146,9 @@ def cell(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, datetime):
-        return value.astimezone().isoformat(sep=" ", timespec="milliseconds")
+        from mainspring.model.words.instants import instant_text
+
+        return instant_text(value.astimezone(), "milliseconds")
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, UUID):

@@ -6,12 +6,13 @@ Next: api/streams/bulk.py
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
 
 from mainspring.api.problems import from_problem
+from mainspring.client.reading import read
 from mainspring.client.sse import lines
 from mainspring.errors import ServerUnavailable
 from mainspring.operations.requests.bulk import Answer, Committed, Done, OnError, Receive, RefusedLine
@@ -46,16 +47,18 @@ async def submit_lines(
             if answer.status >= 300:
                 raise from_problem(await answer.read(), answer.status)
             async for line in lines(answer.content):
-                made = read_answer(line)
-                is_done = isinstance(made, Done)
-                yield made
+                if (made := read_answer(line)) is not None:
+                    is_done = isinstance(made, Done)
+                    yield made
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise client.unreachable(error) from None
     if not is_done:
         raise ServerUnavailable("the server ended the stream before its last line; submit the rest again")
 
 
-def read_answer(line: bytes) -> Answer:
-    value: Any = msgspec.json.decode(line)
-    kind = next(kind for member, kind in _KINDS if member in value)
-    return msgspec.convert(value, kind)
+def read_answer(line: bytes) -> Answer | None:
+    """None: a kind of answer that a later version has."""
+    members = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    kind = next((kind for member, kind in _KINDS if member in members), None)
+    found: Answer | None = None if kind is None else read(line, kind)
+    return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainspring.client.reading import read as read_json
 from mainspring.client.sse import ServerEvent
 from mainspring.errors import ServerUnavailable, StoreUnavailable
 from mainspring.operations.work import output, tasks
@@ -30,7 +31,8 @@ class _Bye(msgspec.Struct):
 
 def _piece(view: PieceView) -> Piece:
     data = (view.text or "").encode() if view.base64 is None else b64decode(view.base64)
-    return Piece(view.token, view.number, STREAMS.index(view.stream), view.at, data)
+    stream = view.stream if view.stream in STREAMS else "stdout"  # one that a later version has
+    return Piece(view.token, view.number, STREAMS.index(stream), view.at, data)
 
 
 async def read(client: Client, id: int) -> AsyncIterator[Event]:
@@ -57,11 +59,11 @@ async def follow(client: Client, id: int) -> AsyncIterator[Event]:
         try:
             async for event in _events(client, id, after):
                 is_away = False
-                if event.name == "bye" and msgspec.json.decode(event.data, type=_Bye).reason == "ended":
+                if event.name == "bye" and read_json(event.data, _Bye).reason == "ended":
                     return
                 if event.name != "output":
                     continue
-                piece = _piece(msgspec.json.decode(event.data, type=PieceView))
+                piece = _piece(read_json(event.data, PieceView))
                 if token and piece.token != token:
                     yield await _attempt(client, id, piece.token)
                 token, after = piece.token, event.id

@@ -47,6 +47,7 @@ from mainspring.client.namespaces import (
     Tasks,
     described,
 )
+from mainspring.client.reading import has_ended, read
 from mainspring.client.sse import ServerEvent
 from mainspring.client.written import written
 from mainspring.errors import (
@@ -58,7 +59,6 @@ from mainspring.errors import (
     WaitTimeout,
     shown,
 )
-from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations.parts.task_views import TaskDetail
 from mainspring.operations.requests.bulk import Answer, OnError, Receive
 from mainspring.operations.work import tasks
@@ -127,7 +127,7 @@ class Client:
                 await asyncio.sleep(min(left, AGAIN_AFTER))
             else:
                 view: TaskDetail = _decoded(row, body)
-                if TaskState.from_label(view.state) in TERMINAL and (view.result_lost or not view.result_due):
+                if has_ended(view) and (view.result_lost or not view.result_due):
                     return view
             if deadline is not None and monotonic() >= deadline:
                 raise WaitTimeout(f"task {id} has not ended within {timeout:g} s; it goes on")
@@ -356,7 +356,7 @@ def _decoded(row: Row, body: bytes) -> Any:
     if row.shape.answer in (None, type(None)):
         return None
     try:
-        answer = msgspec.json.decode(body, type=row.shape.answer)
+        answer = read(body, row.shape.answer)
         returns_list = get_origin(get_type_hints(row.operation)["return"]) is list
         return answer.items if returns_list else answer
     except msgspec.MsgspecError as error:

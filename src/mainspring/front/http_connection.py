@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from mainspring.api.problems import HeadersTooLarge, Malformed, TooSlow
-from mainspring.errors import Busy, MainspringError
+from mainspring.api.problems import HeadersTooLarge, TooSlow
+from mainspring.errors import Busy, MainspringError, Malformed
 from mainspring.front.asgi import answer, request_id_of
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from mainspring.server.agents.registry import Registry
 from mainspring.server.alerting import evaluator, sender
 from mainspring.server.alerting.evaluator import Evaluator
 from mainspring.server.alerting.sender import Sender
-from mainspring.server.cluster import bounds_keeper, coordinator, queue_counter
+from mainspring.server.cluster import bounds_keeper, queue_counter
 from mainspring.server.cluster.bounds_keeper import BoundsKeeper
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import ClockLoop
@@ -104,7 +104,7 @@ class Server:
         self.catalogue = Catalogue(database, placement)
         self.recorder = Recorder(database, self.catalogue)
         self.figures = FiguresWriter(database, self.recorder.tallies, self.clock)
-        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead, skew_limit)
         self.membership = Membership(database, server_lease, newcomer, lease, lambda: len(self.gateway.sessions))
         self.leader = Leader(database, server_lease, lease)
         self.coordinator = Coordinator(database, server_lease, self.leader, lease)
@@ -249,7 +249,7 @@ class Server:
             # the cluster
             run_every(self.membership.beat_every, self.membership.beat),
             run_every(self.leader.look_every, self.leader.step, self.leader.wake),
-            run_every(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
+            run_every(self.coordinator.look_every, only(self.coordinator.step), self.coordinator.wake),
             run_every(MOVED_EVERY, self._segments_moved, self._segments_wake),
             run_every(overflow.LOOK_EVERY, self.overflow.step),
             # from a plan time to a pending task

@@ -6,14 +6,15 @@ import contextlib
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.words.instants import parse_instant
+from mainspring.model.words.instants import instant_text, parse_instant
 
-PARIS = ZoneInfo("Europe/Paris")
+PARIS, LONDON = ZoneInfo("Europe/Paris"), ZoneInfo("Europe/London")
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,16 @@ def test_any_local_time_is_an_instant_that_shows_it_or_is_refused(local: datetim
     with contextlib.suppress(ValidationError):
         instant = parse_instant(local.isoformat(), field="at", zone=ZoneInfo(zone))
         assert instant.astimezone(UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None) == local
+
+
+@pytest.mark.parametrize(
+    ("at", "timespec", "text"),
+    [
+        (datetime(2026, 11, 15, 9, tzinfo=UTC), "auto", "2026-11-15 09:00:00Z"),
+        (datetime(2026, 11, 15, 9, 0, 0, 250000, tzinfo=LONDON), "milliseconds", "2026-11-15 09:00:00.250Z"),
+        (datetime(2026, 7, 15, 9, tzinfo=LONDON), "seconds", "2026-07-15 09:00:00+01:00"),
+    ],
+)
+def test_an_instant_in_utc_ends_in_z_as_in_json(at: datetime, timespec: str, text: str) -> None:
+    assert instant_text(at, timespec) == text
+    assert msgspec.json.encode(at).decode().strip('"')[-1] == text[-1]

@@ -46,6 +46,20 @@ async def test_a_living_lease_is_renewed(conn: Connection) -> None:
     assert 50 < await lease_left(conn, session) <= 60
 
 
+async def test_since_when_a_clock_is_wrong_is_kept_until_it_is_right(conn: Connection) -> None:
+    session = await begin(conn)
+
+    async def since(skew: float, limit: float = 1.0) -> object:
+        await agents.renew(conn, [agents.Vital(session, skew=skew)], 60.0, limit)
+        return await conn.fetchval("select skewed_since from mainspring.agent where session = $1", session)
+
+    assert await since(0.5) is None
+    first = await since(-1.5)
+    assert first is not None
+    assert await since(2.5) == first
+    assert await since(2.5, limit=5.0) is None
+
+
 async def test_a_lease_that_is_over_is_never_renewed(conn: Connection) -> None:
     living, over = await begin(conn), await begin(conn, -0.001)
     assert await renew(conn, living, over, 10**9) == {living}
@@ -183,6 +197,7 @@ async def test_a_renewal_finds_each_session_by_a_probe_of_its_own(conn: Connecti
     """However few the planner believes to live: else five hundred sessions were compared with one another."""
     sessions = [await begin(conn) for _ in range(3)]
     columns = [list(column) for column in zip(*[agents.Vital(session) for session in sessions], strict=True)]
-    plan = "\n".join(row[0] for row in await conn.fetch(f"explain {agents._RENEW}", columns[0], 60.0, *columns[1:]))
+    given = (columns[0], 60.0, *columns[1:], 1.0)
+    plan = "\n".join(row[0] for row in await conn.fetch(f"explain {agents._RENEW}", *given))
     assert "Index Cond: (session = given.session)" in plan
     assert "Join Filter" not in plan

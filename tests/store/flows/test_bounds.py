@@ -44,6 +44,24 @@ async def end(conn: Connection, task: int, state: TaskState) -> None:
     await transitions.finish(conn, [Ending(task, 1, 1, 1, state, 1.0, 2.0)])
 
 
+async def test_since_when_a_queue_is_full_is_kept_until_a_count_finds_room(conn: Connection) -> None:
+    jobs, all_together = await bounds.bounded(conn)
+
+    async def since() -> object:
+        await bounds.count(conn, jobs, await bounds.mark(conn), all_together=all_together)
+        [row] = await conn.fetch("select full_since from mainspring.queue_bound")
+        return row["full_since"]
+
+    first, *_ = [await one(conn) for _ in range(2)]
+    assert await since() is None
+    await one(conn)
+    full_since = await since()
+    assert full_since is not None
+    assert await since() == full_since
+    await conn.execute("delete from mainspring.task where id = $1", first)
+    assert await since() is None
+
+
 async def test_a_full_queue_refuses_and_says_when_to_come_back(conn: Connection) -> None:
     first, *_ = [await one(conn) for _ in range(3)]
     with pytest.raises(QueueFull, match=r"queue full: 3 tasks of 'small' wait, and at most 3 may") as full:

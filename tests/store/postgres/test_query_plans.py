@@ -18,6 +18,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM, Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.batches import settling
+from mainspring.store.followed import after
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claim_order, claims, jobs, rescue, session_tasks, sticky, transitions
 
@@ -38,6 +39,7 @@ BY_NUMBER = ("Index Scan", "task_pkey", ("id",))
 BY_TIME = ("Index Scan", "task_claim", ("pool", "priority"))
 BY_PLACE = ("Tid Scan", None, ())
 BY_BATCH = ("Index Scan", "task_batch", ())
+BY_CANCEL, BY_PAUSE = ("Index Scan", "task_cancel", ()), ("Index Scan", "task_paused", ())
 
 HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = {
     "claim": (claims._FOR_ONE, f"1, {_LEVELS}, 0, '{{1}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
@@ -70,6 +72,7 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
     ),
     "live_in_batch": (settling._LIVE, "17, 0, true", {BY_BATCH}),
     "commands_of_batches": (settling._COMMANDS, "20", {BY_BATCH}),
+    "any_asked": (session_tasks._ANY_ASKED, "'{1,2}'", {BY_CANCEL, BY_PAUSE}),
     "note": (session_tasks._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
 }
 
@@ -239,3 +242,14 @@ async def test_the_search_for_gone_sessions_does_not_read_those_that_ended_befor
     plan = explained["Plan"]
     assert plan["Actual Rows"] == 2
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 50
+
+
+@pytest.mark.parametrize(("statement", "index"), [(after._ANY, "task_after"), (settling._ANY, "batch_commanded")])
+async def test_whether_a_rare_thing_is_there_is_asked_of_its_own_index(
+    conn: Connection, statement: str, index: str
+) -> None:
+    await fill(conn)
+    [plan] = json.loads(await conn.fetchval(f"explain (format json) {statement}"))
+    found = {(node["Relation Name"], node.get("Index Name")) for node in nodes(plan["Plan"]) if "Relation Name" in node}
+    assert index in {name for _, name in found}
+    assert all(name is not None for _, name in found), found

@@ -84,7 +84,7 @@ async def test_a_plan_time_in_the_future_is_not_decided_yet(conn: Connection) ->
     await make(conn)
     told = await story(conn, NOON + 10 * MINUTE)
     assert (told.expected, told.status, told.fires) == (True, "undecided", [])
-    assert "lies in the future, and will be planned by 2026-06-10 12:09:52.500+00:00" in text(told)
+    assert "lies in the future, and will be planned by 2026-06-10 12:09:52.500Z" in text(told)
     assert (told.before, told.after) == (None, NOON + 20 * MINUTE)
 
 
@@ -312,7 +312,7 @@ async def test_each_scope_has_its_line_up_to_a_limit(conn: Connection, planner: 
     told = await story(conn, NOON + 10 * MINUTE)
     assert (len(told.fires), told.more_fires) == (20, 5)
     lines = as_lines("s", told, ZoneInfo("UTC"))
-    assert lines[0] == "s at 2026-06-10 12:10:00+00:00"
+    assert lines[0] == "s at 2026-06-10 12:10:00Z"
     assert lines[2].startswith("  [t00] planned at")
     assert lines[-2:] == ["  and 5 more scopes", "  the one after: 12:20:00"]
 

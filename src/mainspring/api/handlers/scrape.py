@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from uuid import UUID
+
+import msgspec
 
 from mainspring.api.answers import Answer, answer
 from mainspring.api.call import Call
@@ -19,7 +22,7 @@ from mainspring.errors import Busy, MainspringError
 from mainspring.model.access.actors import Actor
 from mainspring.operations import Connections
 from mainspring.operations.condition import health
-from mainspring.operations.condition.health import Status
+from mainspring.operations.condition.health import Check, Health, Status
 from mainspring.operations.parts import reach
 from mainspring.store.postgres.connection import Connection
 
@@ -35,6 +38,7 @@ class Scrape:
         server_id: Callable[[], UUID | None] = lambda: None,
     ) -> None:
         self.http = HttpTally()
+        self.noticed = Noticed()
         self._lag = LoopLag()
         self._sampling: asyncio.Task[None] | None = None
         self._cluster = ClusterMetrics(connections, server_id)
@@ -73,6 +77,22 @@ async def handle_metrics(call: Call) -> Answer:
     return Answer(200, body, [("Content-Type", content_type)])
 
 
+class Noticed:
+    """Since when checks fail of which nothing durable tells: the first answer of this process that said so."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, datetime] = {}
+
+    def complete(self, found: Health, now: datetime) -> Health:
+        return msgspec.structs.replace(found, checks=[self._completed(check, now) for check in found.checks])
+
+    def _completed(self, check: Check, now: datetime) -> Check:
+        if check.status is Status.HEALTHY or check.since is not None:
+            self._since.pop(check.code, None)
+            return check
+        return msgspec.structs.replace(check, since=self._since.setdefault(check.code, now))
+
+
 async def handle_health(call: Call) -> Answer:
     try:
         async with call.api.connections.acquire() as conn:
@@ -81,4 +101,5 @@ async def handle_health(call: Call) -> Answer:
         raise  # of the API, not of the cluster
     except MainspringError as error:
         found = health.unavailable(error)
+    found = call.api.scrape.noticed.complete(found, datetime.now(UTC))
     return await answer(found, 503 if found.status is Status.UNHEALTHY else 200)

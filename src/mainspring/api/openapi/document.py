@@ -46,7 +46,7 @@ _TAG_OF = {
 }  # fmt: skip
 _FIGURES = ("stats", "figures", "job_figures", "punctuality", "queues")
 _ALWAYS = (errors.ValidationError, errors.Unauthorized, errors.Forbidden, errors.StoreUnavailable)
-_OF_A_BODY = (problems.Malformed, problems.TooLarge, problems.UnsupportedMediaType)
+_OF_A_BODY = (errors.Malformed, errors.TooLarge, problems.UnsupportedMediaType)
 _OF_A_KEY = (problems.IdempotencyInProgress, problems.IdempotencyMismatch)
 _LINES = (Committed, RefusedLine, Done)
 

@@ -17,11 +17,11 @@ from mainspring.api import idempotency, parameters
 from mainspring.api.answers import Answer
 from mainspring.api.bodies import Disconnected
 from mainspring.api.call import Call, raw_headers
-from mainspring.api.problems import TooLarge, UnsupportedMediaType
+from mainspring.api.problems import UnsupportedMediaType
 from mainspring.errors import MainspringError, Stopping, Unauthorized, shown
 from mainspring.model.access.actors import Actor
 from mainspring.operations.requests import bulk
-from mainspring.operations.requests.bulk import OnError, TooManyLines
+from mainspring.operations.requests.bulk import OnError
 from mainspring.store.postgres.connection import Connection
 
 NDJSON = "application/x-ndjson"
@@ -52,8 +52,6 @@ async def handle(call: Call) -> Answer | None:
     try:
         async for answer in answers:
             await upload.answer(answer)
-    except TooManyLines as error:
-        raise TooLarge(error.message, field=error.field) from None
     except TimeoutError:
         return None  # it does not read: what was committed stays
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.alerts.alerts import SEVERITIES
+from mainspring.cli.alerts.alerts import SEVERITIES, alert
 from mainspring.cli.base import Client, Group, examples, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of, pairs
@@ -184,3 +184,7 @@ async def test_rule(client: Client, name: str, since: str) -> None:
     )
     if found.findings:
         note(counted(len(found.findings), "subject"))
+
+
+for command in (list_rules, alert_rule):
+    alert.add_command(command)

@@ -16,6 +16,7 @@ from mainspring.cli.layout import Room
 from mainspring.cli.parse import read_in
 from mainspring.cli.render import counted, note, print_if_json, table
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from mainspring.operations.planning.forecast import Forecast
@@ -74,7 +75,7 @@ def _tell(found: Forecast) -> None:
     note(f"{counted(found.starts, 'start')}; PEAK is the most in one second")
     for skip in found.skips:
         why = f": {skip.note}" if skip.note else ""
-        when = f"{'at' if skip.start == skip.until else 'until'} {skip.until.isoformat(sep=' ')}"
+        when = f"{'at' if skip.start == skip.until else 'until'} {instant_text(skip.until)}"
         note(f"not counted, because skipped by {skip.by}{why}: {skip.schedule} {when}")
     if found.unknown:
         note(f"not counted, because they cannot be planned here: {', '.join(found.unknown)}")

@@ -24,6 +24,7 @@ from mainspring.cli.schedules.skips import skip, unskip
 from mainspring.cli.schedules.story import check, explain
 from mainspring.cli.schedules.view import list_schedules, show
 from mainspring.errors import ValidationError
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from mainspring.model.schedules.edit_schedule import Edit
@@ -287,7 +288,7 @@ def _words(view: ScheduleView) -> str:
 
 def _note_next(view: ScheduleView) -> None:
     if view.next is not None:
-        note(f"next: {view.next.isoformat(sep=' ')}")
+        note(f"next: {instant_text(view.next)}")
 
 
 @schedule.operation("enable", "mainspring schedule enable nightly")

@@ -15,6 +15,7 @@ from mainspring.cli.base import Client, operation, with_options
 from mainspring.cli.parse import Whole, name_of, read_in
 from mainspring.cli.render import note, print_if_json
 from mainspring.errors import ValidationError
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from mainspring.operations.planning.skips import SkipChange
@@ -100,7 +101,7 @@ def _tell(change: SkipChange, done: str) -> None:
     from mainspring.cli.schedules.schedules import tell_recalled
 
     for at in change.plan_times:
-        note(f"{done}: {at.isoformat(sep=' ')}")
+        note(f"{done}: {instant_text(at)}")
     if change.more:
         note("and more")
     if not change.plan_times:
@@ -108,4 +109,4 @@ def _tell(change: SkipChange, done: str) -> None:
     if told := tell_recalled(change.recalled):
         note(told.removeprefix(": "))
     if change.schedule.next is not None:
-        note(f"next: {change.schedule.next.isoformat(sep=' ')}")
+        note(f"next: {instant_text(change.schedule.next)}")

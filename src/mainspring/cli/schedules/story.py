@@ -16,6 +16,7 @@ from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of, read_in
 from mainspring.cli.render import counted, note, print_if_json, table, visible, wrapped
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from mainspring.store.schedules.missed import Checked
@@ -90,8 +91,8 @@ def _tell(found: list[Checked], bad: list[Checked]) -> None:
         elif one.why is not None:
             note(f"{one.schedule}: it cannot be checked: {one.why}")
         if not one.complete and one.expected:
-            note(f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; give a shorter --since")
-    rows = [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing]
+            note(f"{one.schedule}: checked up to {instant_text(one.until)} only; give a shorter --since")
+    rows = [[one.schedule, instant_text(gap.plan_time), gap.scope] for one in bad for gap in one.missing]
     if rows:
         table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, room=Room(cut=("SCHEDULE", "SCOPE")))
     if not bad:

@@ -16,6 +16,7 @@ from mainspring.cli.base import Client, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, on_terminal, pick, print_if_json, table
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from mainspring.operations.planning.schedule_views import FireView, ScheduleDetail, ScheduleView, SkipView
@@ -70,7 +71,7 @@ def shown(at: datetime | None) -> str:
     if at is None:
         return ""
     if not on_terminal():
-        return at.isoformat(sep=" ")
+        return instant_text(at)
     clock = at.replace(tzinfo=None).isoformat(" ", "seconds" if at.second or at.microsecond else "minutes")
     comes_twice = at.replace(fold=0).utcoffset() != at.replace(fold=1).utcoffset()
     return f"{clock}{at.isoformat()[-6:]}" if comes_twice else clock
@@ -82,7 +83,7 @@ def _ended(last: FireView | None) -> str:
         return ""
     state = last.state or ("not kept" if last.reason is None else f"skipped ({last.reason})")
     if not on_terminal():
-        return f"{state} {(last.finished_at or last.plan_time).isoformat(sep=' ')}"
+        return f"{state} {instant_text(last.finished_at or last.plan_time)}"
     due = "" if last.finished_at or last.state is None else "due "
     return f"{state} {due}{age(last.age)} ago"
 
@@ -114,15 +115,15 @@ def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
         "when": view.words,
         "cron": view.expression if view.kind == "cron" else None,
         **pick(view, "timezone", "state", "problem"),
-        "next": _lines(at.isoformat(sep=" ") for at in found.next),
+        "next": _lines(instant_text(at) for at in found.next),
         "skipped": _lines(_skip(skip) for skip in view.skips),
         "last": _lines(_last(fire) for fire in found.last),
         "runs": view.runs,
         **_policies(view),
         **({} if found.slo is None else _slo(found.slo)),
         "version": view.version,
-        "made": view.created_at.isoformat(" ", "seconds"),
-        "changed": view.updated_at.isoformat(" ", "seconds") if view.version > 1 else None,
+        "made": instant_text(view.created_at, "seconds"),
+        "changed": instant_text(view.updated_at, "seconds") if view.version > 1 else None,
         "app": view.app,
         "remark": _remark_of_one(view),
     }
@@ -156,7 +157,7 @@ def _lines(values: Iterable[str]) -> str | None:
 
 
 def _skip(skip: SkipView) -> str:
-    when = skip.start.isoformat(sep=" ") if skip.start == skip.until else _skipped_range(skip)
+    when = instant_text(skip.start) if skip.start == skip.until else _skipped_range(skip)
     return f"{when} by {skip.by}" + (f": {skip.note}" if skip.note else "")
 
 
@@ -164,13 +165,13 @@ def _skipped_range(skip: SkipView) -> str:
     """Up to an instant; where a part was taken back, the range ends or begins next to that."""
     ends_before = skip.until.microsecond == 999_999
     end = skip.until + _NEXT if ends_before else skip.until
-    to = f"{'before' if ends_before else 'until'} {end.isoformat(sep=' ')}"
+    to = f"{'before' if ends_before else 'until'} {instant_text(end)}"
     begins_later = skip.start - skip.made_at > _A_MOMENT
-    return f"after {(skip.start - _NEXT).isoformat(sep=' ')}, {to}" if begins_later else to
+    return f"after {instant_text(skip.start - _NEXT)}, {to}" if begins_later else to
 
 
 def _last(fire: FireView) -> str:
-    at = fire.plan_time.isoformat(" ", "milliseconds" if fire.plan_time.microsecond else "seconds")
+    at = instant_text(fire.plan_time, "milliseconds" if fire.plan_time.microsecond else "seconds")
     scope = f" [{fire.scope}]" if fire.scope else ""
     if fire.task_id is None:
         why = f"by {fire.skipped_by}" if fire.skipped_by else f"({fire.reason})"
@@ -203,7 +204,7 @@ def _policy(name: str, value: Any, view: ScheduleView) -> Any:
     if isinstance(value, datetime):
         from mainspring.model.words.zones import zone_or_utc
 
-        return value.astimezone(zone_or_utc(view.timezone)).isoformat(sep=" ")
+        return instant_text(value.astimezone(zone_or_utc(view.timezone)))
     if name == "provider":
         return f"{value} of its application"
     return ", ".join(value) if isinstance(value, (list, tuple)) else value

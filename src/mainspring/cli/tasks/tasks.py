@@ -32,7 +32,7 @@ from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.filters import filter_options, given_filters
 from mainspring.cli.tasks.logs import logs
 from mainspring.errors import QueueFull, TaskFailed
-from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
@@ -310,8 +310,10 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
+    from mainspring.client.reading import has_ended
+
     found = await client.call(operations.tasks.show, id)
-    is_live = TaskState.from_label(found.state) not in TERMINAL
+    is_live = not has_ended(found)
     if found.waits is not None:
         note(f"task {id} cannot start yet: {found.waits.reason}")
     elif is_live and not await client.has_agents():

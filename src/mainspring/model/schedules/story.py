@@ -17,6 +17,7 @@ from mainspring.model.schedules.expressions.cron import Cron
 from mainspring.model.schedules.planning import GRACE, INSTANT, LOOK_BEFORE, Decided, Reason, Version, run_at
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.schedules.timing import Timing
+from mainspring.model.words.instants import instant_text
 from mainspring.model.words.zones import Change
 
 Origin = Literal["plan", "backfill", "manual"]
@@ -328,7 +329,7 @@ def in_zone(at: datetime, zone: ZoneInfo, *, on: datetime | None = None) -> str:
         day = on.astimezone(zone)
         if (shown.date(), shown.utcoffset()) == (day.date(), day.utcoffset()):
             return shown.time().isoformat(precision)
-    return shown.isoformat(" ", precision)
+    return instant_text(shown, precision)
 
 
 def lateness(milliseconds: float) -> str:

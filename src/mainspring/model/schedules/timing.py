@@ -14,7 +14,7 @@ from mainspring.model.schedules.expressions.cron import YEARS, Cron
 from mainspring.model.schedules.expressions.phrases import MIN_PERIOD
 from mainspring.model.schedules.schedules import Fold, Gap, Kind, Schedule
 from mainspring.model.words import durations
-from mainspring.model.words.instants import parse_instant
+from mainspring.model.words.instants import instant_text, parse_instant
 from mainspring.model.words.zones import change_around, check_zone, start_of_day
 
 MAX_TIMINGS = 2_000  # of up to 8 kB each
@@ -69,7 +69,7 @@ class Once:
 
     def __init__(self, expression: str, timezone: str) -> None:
         self._at = parse_instant(expression, field="once").astimezone(UTC)
-        self.words = f"once at {self._at.astimezone(check_zone(timezone)).isoformat(sep=' ')}"
+        self.words = f"once at {instant_text(self._at.astimezone(check_zone(timezone)))}"
 
     def after(self, instant: datetime) -> datetime | None:
         return self._at if self._at > instant else None

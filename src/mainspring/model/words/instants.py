@@ -12,6 +12,12 @@ from mainspring.errors import ValidationError, shown
 from mainspring.model.words.zones import change_around
 
 
+def instant_text(at: datetime, timespec: str = "auto") -> str:
+    """For people: 2026-11-15 09:00:00+01:00, and with Z for UTC, as in JSON."""
+    text = at.isoformat(" ", timespec)
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+
+
 def check_instant(instant: datetime, *, field: str) -> datetime:
     """Refuse a datetime without an offset, or out of range."""
     if not isinstance(instant, datetime):

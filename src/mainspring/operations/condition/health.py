@@ -47,7 +47,7 @@ class Check(msgspec.Struct, frozen=True):
     code: str
     status: Status
     message: str
-    since: datetime | None = None
+    since: datetime | None = None  # it has failed at least since then; None: nothing tells
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -220,15 +220,16 @@ async def _agents(conn: Connection, agents: Sequence[Known]) -> Check:
 
 
 async def _full(conn: Connection, actor: Actor) -> Check:
-    full = [(job, bound) for job, bound in await condition.full_queues(conn) if actor.reaches(job)]
+    full = [queue for queue in await condition.full_queues(conn) if actor.reaches(queue.name)]
     if not full:
         return _good("queue_full", "no bounded queue is full")
-    job, bound = full[0]
+    job, bound = full[0].name, full[0].bound
+    since = _earliest(queue.since for queue in full)
     more = f" and {len(full) - 1} more" if len(full) > 1 else ""
     told = f"as many tasks of {job!r}{more} wait as may ({bound:,}), and submissions are refused"
     if (hold := await _hold_of(conn, actor, job)) is not None:
-        return _degraded("queue_full", f"{told}; {hold}")
-    return _degraded("queue_full", f"{told}; add agents or slots, or raise max_queued")
+        return _degraded("queue_full", f"{told}; {hold}", since)
+    return _degraded("queue_full", f"{told}; add agents or slots, or raise max_queued", since)
 
 
 async def _hold_of(conn: Connection, actor: Actor, job: str) -> str | None:
@@ -289,6 +290,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(every[:NAMED]) + more
 
 
+def _earliest(instants: Iterable[datetime | None]) -> datetime | None:
+    return min((instant for instant in instants if instant is not None), default=None)
+
+
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
@@ -305,7 +310,9 @@ async def _held(conn: Connection, actor: Actor) -> Check:
     first = min(jobs, key=lambda one: one.since)
     names = _listed(one.job or "" for one in jobs)
     told = f"held: {names}, the first by {first.by}{f' ({first.note})' if first.note else ''}"
-    return _degraded("held", f"{told}; `mainspring job release {first.job}` lets it go on", first.since)
+    return _degraded(
+        "held", f"{told}; `mainspring job release {shlex.quote(first.job or '')}` lets it go on", first.since
+    )
 
 
 # ── clocks ──────────────────────────────────────────────────────────────────────────────────────
@@ -318,7 +325,8 @@ def _own_skew(found: Condition, sent: float, received: float) -> float:
 
 
 async def _clocks(conn: Connection, own: float, limit: float) -> Check:
-    wrong = [f"agent {agent.name} ({agent.skew:+.1f} s)" for agent in await condition.skewed(conn, limit)]
+    skewed = await condition.skewed(conn, limit)
+    wrong = [f"agent {agent.name} ({agent.skew:+.1f} s)" for agent in skewed]
     if abs(own) > limit:
         wrong.insert(0, f"the machine that answers this ({own:+.1f} s)")
     if not wrong:
@@ -326,4 +334,5 @@ async def _clocks(conn: Connection, own: float, limit: float) -> Check:
     return _degraded(
         "clock_skew",
         f"clocks differ from the database's: {', '.join(wrong)}; tasks fire on the database's time, but set them right",
+        _earliest(agent.since for agent in skewed),
     )

@@ -15,7 +15,15 @@ from typing import Literal
 
 import msgspec
 
-from mainspring.errors import BatchEnded, BatchNotFound, JobNotFound, MainspringError, QueueFull, ValidationError
+from mainspring.errors import (
+    BatchEnded,
+    BatchNotFound,
+    JobNotFound,
+    MainspringError,
+    QueueFull,
+    TooLarge,
+    ValidationError,
+)
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import PENDING
 from mainspring.operations import Connections
@@ -62,10 +70,6 @@ class Done(msgspec.Struct, frozen=True):
 
 
 Answer = Committed | RefusedLine | Done
-
-
-class TooManyLines(ValidationError):
-    """More lines than one transaction takes."""
 
 
 async def chunks(receive: Receive) -> AsyncIterator[Chunk]:
@@ -262,7 +266,7 @@ async def _at_once(connections: Connections, actor: Actor, ahead: _Ahead) -> Asy
         parts.append(found)
         size += sum(len(line) for line in found.chunk.lines if line is not None)
         if found.chunk.last > MOST_ATOMIC or size > MOST_ATOMIC_BYTES:
-            raise TooManyLines(
+            raise TooLarge(
                 f"body: more than {MOST_ATOMIC:,} lines or 64 MB; send it without atomic, or in parts", field="body"
             )
     answers: list[Answer] = []

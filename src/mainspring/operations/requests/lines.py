@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainspring.errors import MainspringError, ValidationError
+from mainspring.errors import MainspringError, Malformed, TooLarge, ValidationError
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE
 from mainspring.model.words.names import check_name, unknown
@@ -218,15 +218,15 @@ def _plain(tasks: list[NewTask], *, any_large: bool) -> Steps[Plain | None]:
 
 def _read_one(line: bytes, large: list[LargeValue]) -> Steps[NewTask]:
     if line is _TOO_LONG:
-        raise ValidationError("line: over 1 MB; store the data elsewhere and pass a reference", field="line")
+        raise TooLarge("line: over 1 MB; store the data elsewhere and pass a reference", field="line")
     if len(line) >= HUGE:
         large.append(LargeValue())
     try:
         value = yield from decode_in_steps(line.decode(), "line")
     except UnicodeDecodeError:
-        raise ValidationError("line: not UTF-8", field="line") from None
+        raise Malformed("line: not UTF-8", field="line") from None
     except msgspec.DecodeError as error:
-        raise ValidationError(f"line: not JSON ({str(error)[:200]})", field="line") from None
+        raise Malformed(f"line: not JSON ({str(error)[:200]})", field="line") from None
     if len(line) >= HUGE:
         large[-1].value = value
     try:

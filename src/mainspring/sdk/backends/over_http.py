@@ -19,10 +19,18 @@ from uuid import uuid4
 
 import msgspec
 
+from mainspring.client.reading import state_of
 from mainspring.client.remote import FIRST_DELAY, TRIES, Client, check_url
-from mainspring.errors import MainspringError, NoAgents, ServerUnavailable, StoreUnavailable, ValidationError, from_code
+from mainspring.errors import (
+    MainspringError,
+    NoAgents,
+    ServerUnavailable,
+    StoreUnavailable,
+    TaskFailed,
+    ValidationError,
+    from_code,
+)
 from mainspring.model.flows.batches import BatchState, Callback
-from mainspring.model.tasks.states import TaskState
 from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.bulk import MOST_ATOMIC, Committed, Done, RefusedLine
 from mainspring.operations.requests.new_tasks import NewTask
@@ -94,8 +102,12 @@ class OverHttp:
     async def wait_for(self, task: int, timeout: float | None, decode: Decode) -> Any:
         view = await (await self._client()).ended(task, timeout)
         result = None if view.result is None else msgspec.json.encode(view.result).decode()
-        ended = Ended(TaskState.from_label(view.state), result, view.error_code, view.error, view.result_lost)
-        return result_of(task, ended, decode)
+        if (state := state_of(view)) is None:
+            raise TaskFailed(
+                f"task {task} {view.state}, which is a state that this version does not know",
+                task_id=task, state=view.state, error_code=view.error_code,
+            )  # fmt: skip
+        return result_of(task, Ended(state, result, view.error_code, view.error, view.result_lost), decode)
 
     async def status(self, task: int) -> TaskView:
         return await (await self._client()).call(tasks.status, task)

@@ -19,6 +19,7 @@ from mainspring.model.messages import Armed, AttemptId, Cancel, Dispatch, Drain,
 from mainspring.model.metrics.tallies import GatewayTally
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
+from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server.agents.session import AgentSession, stop_message
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
@@ -26,6 +27,7 @@ from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import STATEMENT_TIMEOUT, Connection, Database
 from mainspring.store.tasks import broadcasts, claims, rescue, session_tasks
 from mainspring.store.tasks.claims import Claim
+from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -80,6 +82,7 @@ class Gateway:
         clock: Clock,
         lease: float,
         lead: Lead = Lead(),  # noqa: B008 — frozen
+        skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
         self._database = database
         self._lease_dedicated = database.for_leases()  # apart: a full pool must not cost a lease
@@ -88,6 +91,7 @@ class Gateway:
         self._clock = clock
         self._lease = lease
         self.lead = lead
+        self._skew_limit = skew_limit
         self._sessions: dict[int, AgentSession] = {}
         self._holders: dict[int, AgentSession] = {}  # by task
         self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new, kept by agents/registry.py
@@ -261,7 +265,8 @@ class Gateway:
         living = set[int]()
         if asked:
             async with self._lease_dedicated as conn:
-                living = await agents.renew(conn, [session.vital(self.lead) for session in asked.values()], self._lease)
+                vitals = [session.vital(self.lead) for session in asked.values()]
+                living = await agents.renew(conn, vitals, self._lease, self._skew_limit)
         for id in living:
             asked[id].renewed_at = asked_at
         for id, session in list(self._sessions.items()):
@@ -306,9 +311,12 @@ class Gateway:
         async with self._dedicated as conn:
             if self._catalogue.broadcast_pools:
                 await broadcasts.pass_on_cancels(conn)
-            paused = await session_tasks.paused(conn, list(self._sessions))
-            wanted = await session_tasks.cancelled(conn, list(self._sessions))
-            await self._send_stop_orders(conn)
+            paused: dict[int, dict[int, int]] = {}
+            wanted: list[CancelRequest] = []
+            if await session_tasks.any_asked(conn, list(self._sessions)):
+                paused = await session_tasks.paused(conn, list(self._sessions))
+                wanted = await session_tasks.cancelled(conn, list(self._sessions))
+                await self._send_stop_orders(conn)
         for session in list(self._sessions.values()):
             if messages := session.pause(paused.get(session.id, {})):
                 session.link.post(messages)

@@ -24,7 +24,8 @@ from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
-LOOK_EVERY = 1.0  # seconds
+LOOK_EVERY = 1.0  # seconds, where leases are short
+LOOK_SELDOM = 2.0  # of longer ones: a server that stops or starts, or whose process is seen to die, wakes it by a hint
 # Of a lease: how long a new leader, or any leader after the clock was set forward, waits before it marks servers dead.
 # After an outage of the database all leases may have expired: living servers renew theirs within this time.
 PATIENCE = 1 / 3
@@ -37,6 +38,7 @@ class Coordinator:
         self._server_lease = server_lease
         self._leader = leader
         self._lease = lease
+        self.look_every = min(LOOK_SELDOM, max(LOOK_EVERY, lease / 6))
         self._clock = Clock()
         self._capacity: Capacity[UUID] = Capacity()
         self.wake = asyncio.Event()  # a server joined or left

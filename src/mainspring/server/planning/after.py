@@ -27,6 +27,9 @@ class AfterLoop:
     async def step(self) -> int:
         """Decide about the next tasks that wait; returns how many moved if there are more behind them."""
         async with self._database.acquire() as conn:
+            if not await after.any_there(conn):
+                self._read_to = 0
+                return 0
             waiting = await after.waiting(conn, BATCH, behind=self._read_to)
             is_full = len(waiting) == BATCH
             verdicts = {one.task: decide(one) for one in waiting}

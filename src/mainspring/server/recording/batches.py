@@ -42,6 +42,9 @@ class BatchesLoop:
         await asyncio.sleep(self._looked_at + AT_MOST_EVERY - boottime())
         self._looked_at = boottime()
         async with self._database.acquire() as conn:
+            if not await settling.any_there(conn):
+                self._done_to = {}
+                return 0
             found = await settling.changed(conn, MOST)
             for batch in found:
                 await self._settle(conn, batch)

@@ -20,6 +20,19 @@ from mainspring.store.tasks import tasks
 
 STEP = 1000  # tasks that are cancelled or retried in one transaction
 
+_ANY = f"""
+    select exists (select from mainspring.batch_change)
+        or exists (select from mainspring.batch b
+                    where b.state < {BatchState.ENDED:d} and (b.cancelled_at is not null or b.retry_before is not null))
+"""
+
+
+async def any_there(conn: Connection) -> bool:
+    """Whether a batch has changed, or is to be cancelled or retried. Mostly none is."""
+    found: bool = await conn.fetchval(_ANY)
+    return found
+
+
 _CHANGED = "select distinct batch_id from mainspring.batch_change limit $1"
 # Of batches that retention has dropped.
 _FORGET = """

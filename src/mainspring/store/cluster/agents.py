@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.errors import SessionSuperseded
+from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.store.postgres.database import Connection
 
 
@@ -116,7 +117,8 @@ _RENEW = f"""
            heard_at = mainspring.now() - make_interval(secs => living.silent), running = living.running,
            cpu = living.cpu, memory = living.memory, skew = living.skew, round_trip = living.round_trip,
            ack_time = living.ack_time, reliability = living.reliability, lead = living.lead,
-           blocked = living.blocked, blocked_seconds = living.blocked_seconds
+           blocked = living.blocked, blocked_seconds = living.blocked_seconds,
+           skewed_since = case when abs(living.skew) > $14 then coalesce(a.skewed_since, mainspring.now()) end
       from living
      where a.ctid = living.place                    -- a locked row keeps its place
     returning a.session
@@ -140,11 +142,11 @@ class Vital(NamedTuple):
     blocked_seconds: float = 0.0
 
 
-async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
+async def renew(conn: Connection, vitals: Sequence[Vital], lease: float, skew_limit: float = DEFAULT_LIMIT) -> set[int]:
     """Renew leases; returns the sessions that live. An expired lease, or one whose token has expired or was
     revoked, is not renewed."""
     sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
-    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
+    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures, skew_limit)}
 
 
 _KEEP = f"""

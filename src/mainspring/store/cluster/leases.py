@@ -18,20 +18,28 @@ async def now(conn: Connection) -> float:
 
 # A heartbeat in the future was written before the clock was set back; without this, the lease of a dead process would
 # last as much longer as the clock went back. The lease restarts at its full length: a live process renews it.
-_RESTART_SERVERS = """
+_SERVERS = "status in ('active', 'draining') and heartbeat_at > mainspring.now() + interval '1 second'"
+_SESSIONS = "ended_at is null and heard_at > mainspring.now() + interval '1 second'"
+_ANY_IN_FUTURE = f"""
+    select exists (select from mainspring.server where {_SERVERS})
+        or exists (select from mainspring.agent where {_SESSIONS})
+"""
+_RESTART_SERVERS = f"""
     update mainspring.server
        set lease_until = mainspring.now() + (lease_until - heartbeat_at), heartbeat_at = mainspring.now()
-     where status in ('active', 'draining') and heartbeat_at > mainspring.now() + interval '1 second'
+     where {_SERVERS}
 """
-_RESTART_SESSIONS = """
+_RESTART_SESSIONS = f"""
     update mainspring.agent
        set lease_until = mainspring.now() + (lease_until - heard_at), heard_at = mainspring.now()
-     where ended_at is null and heard_at > mainspring.now() + interval '1 second'
+     where {_SESSIONS}
 """
 
 
 async def restart_future_leases(conn: Connection) -> int:
     """Restart the leases of servers and sessions whose last heartbeat lies in the future; returns how many."""
+    if not await conn.fetchval(_ANY_IN_FUTURE):
+        return 0
     return sum([affected(await conn.execute(statement)) for statement in (_RESTART_SERVERS, _RESTART_SESSIONS)])
 
 

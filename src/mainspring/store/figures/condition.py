@@ -54,16 +54,22 @@ async def read(conn: Connection) -> Condition:
 
 
 _FULL = """
-    select j.name, j.max_queued
+    select j.name, j.max_queued as bound, b.full_since as since
       from mainspring.queue_bound b join mainspring.job j on j.id = b.job_id
      where b.live - b.held >= j.max_queued and b.counted_at > mainspring.now() - interval '1 minute'
      order by j.name limit 100
 """
 
 
-async def full_queues(conn: Connection) -> list[tuple[str, int]]:
-    """Jobs whose queue is full, as the leader counted it last, each with its bound."""
-    return [(row["name"], row["max_queued"]) for row in await conn.fetch(_FULL)]
+class FullQueue(msgspec.Struct, frozen=True):
+    name: str  # of its job
+    bound: int
+    since: datetime | None  # the first count that found it full
+
+
+async def full_queues(conn: Connection) -> list[FullQueue]:
+    """Jobs whose queue is full, as the leader counted it last."""
+    return views(FullQueue, await conn.fetch(_FULL))
 
 
 _LAST_AGENT = f"""
@@ -84,10 +90,11 @@ class Skewed(msgspec.Struct, frozen=True):
 
     name: str
     skew: float  # seconds
+    since: datetime | None  # the first renewal that told so, by the limit of its server
 
 
 _SKEWED = f"""
-    select name, skew::float8 from mainspring.agent
+    select name, skew::float8, skewed_since as since from mainspring.agent
      where ended_at is null and successor is null and lease_until > (select mainspring.now()) and abs(skew) > $1
      order by abs(skew) desc, name limit {NAMED}
 """

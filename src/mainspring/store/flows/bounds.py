@@ -57,12 +57,16 @@ _COUNT = f"""
     ), gone as (
         delete from mainspring.queue_bound b where not exists (select from counted where counted.id = b.job_id)
     )
-    insert into mainspring.queue_bound as b (job_id, live, created, counted_at, held)
-    select id, live, $2, mainspring.now(),
-           coalesce((select sum(held.tasks) from held where id = 0 or id = held.job_id and held.is_bounded), 0)
-      from counted order by id
+    insert into mainspring.queue_bound as b (job_id, live, created, counted_at, held, full_since)
+    select counted.id, live, $2, mainspring.now(), by_agents.held,
+           case when live - by_agents.held >= j.max_queued then mainspring.now() end
+      from counted left join mainspring.job j on j.id = counted.id
+     cross join lateral (select coalesce(sum(held.tasks), 0) as held from held
+                          where counted.id = 0 or counted.id = held.job_id and held.is_bounded) by_agents
+     order by counted.id
     on conflict (job_id) do update
-       set live = excluded.live, created = excluded.created, counted_at = excluded.counted_at, held = excluded.held
+       set live = excluded.live, created = excluded.created, counted_at = excluded.counted_at, held = excluded.held,
+           full_since = case when excluded.full_since is not null then coalesce(b.full_since, excluded.full_since) end
 """
 
 

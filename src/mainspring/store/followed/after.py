@@ -63,6 +63,15 @@ async def check_unused(conn: Connection, name: str) -> None:
         )
 
 
+_ANY = "select exists (select from mainspring.task where schedule_id is not null and waiting_for > 0)"
+
+
+async def any_there(conn: Connection) -> bool:
+    """Whether a task of a schedule is blocked. Mostly none is, and the search for them need not begin."""
+    found: bool = await conn.fetchval(_ANY)
+    return found
+
+
 # The cursor and the ledger of the other schedule are written together, and read here in one statement.
 _WAITING = f"""
     select t.id, t.plan_time, t.scope, t.run_at, (select mainspring.now()) as now, s.policies->>'after' as name,

@@ -41,6 +41,21 @@ async def take_over(
     return TakenOver(session, [as_armed(row) for row in rows], batch)
 
 
+_ANY_ASKED = f"""
+    select exists (select from mainspring.task
+                    where session = any($1::bigint[]) and cancel_at is not null and {IS_ACTIVE})
+        or exists (select from mainspring.task
+                    where session = any($1::bigint[]) and paused_at is not null and state = {RUNNING:d})
+        or exists (select from mainspring.stop_order where session = any($1::bigint[]))
+"""
+
+
+async def any_asked(conn: Connection, sessions: Sequence[int]) -> bool:
+    """Whether an attempt of these sessions is to be stopped or paused. Mostly none is."""
+    found: bool = await conn.fetchval(_ANY_ASKED, sessions)
+    return found
+
+
 _CANCELLED = f"""
     select session, id, token, cancel_mode from mainspring.task
      where session = any($1::bigint[]) and cancel_at is not null and {IS_ACTIVE}

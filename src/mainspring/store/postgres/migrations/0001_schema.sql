@@ -926,7 +926,8 @@ create table mainspring.queue_bound (
     live       bigint      not null,
     created    bigint      not null,             -- the number of a task
     counted_at timestamptz not null,
-    held       bigint      not null default 0    -- by agents, of those that are live: they do not wait
+    held       bigint      not null default 0,   -- by agents, of those that are live: they do not wait
+    full_since timestamptz                       -- the first count of those in a row that found it full
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- How many tasks of a job wait, counted up to `most`; of all jobs, if it is null.
@@ -2077,6 +2078,7 @@ create table mainspring.agent (
     cpu          real,
     memory       real,
     skew         real,                           -- seconds by which its wall clock is ahead of the database's
+    skewed_since timestamptz,                    -- first renewal of those in a row with more skew than its server allows
     round_trip   real,                           -- seconds, of a heartbeat
     ack_time     real,                           -- seconds until it acknowledges a dispatch
     reliability  real,                           -- share of dispatches that arrived at the first try

@@ -82,6 +82,12 @@ async def test_a_bad_body_is_refused_and_changes_nothing(
     assert (await tasks.status(conn, ACTOR, id)).state == "pending"
 
 
+async def test_an_operation_without_members_takes_an_empty_object(admin: Caller, conn: Connection, job: str) -> None:
+    assert (await admin.post("/api/v1/agents/none/drain", json={})).status_code == 404
+    told = assert_problem(await admin.post("/api/v1/agents/none/drain", json={"x": 1}), 422, "validation")
+    assert told["field"] == "body"
+
+
 async def test_other_media_types_and_encodings_are_refused(admin: Caller, conn: Connection, job: str) -> None:
     path = f"/api/v1/tasks/{await submitted(conn, job)}/cancel"
     plain = await admin.post(path, content=b"{}", headers={"Content-Type": "text/plain"})

@@ -229,6 +229,7 @@ def test_a_large_head_is_refused(serve: Serve, head: bytes) -> None:
         expected = {"headers_too_large": 431, "malformed": 400}
         assert answer.status == expected[answer.problem["code"]]
         assert answer.status == 431 or head.startswith(b"xx")
+        assert answer.headers["x-content-type-options"] == "nosniff"
         assert client.is_closed()
 
 

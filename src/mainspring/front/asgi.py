@@ -81,6 +81,7 @@ def answer(error: MainspringError, request_id: str) -> tuple[int, Headers, bytes
     headers = [
         (b"content-type", problems.MEDIA_TYPE.encode()),
         (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
         (REQUEST_ID, request_id.encode()),
     ]
     if (wait := problems.retry_after(error)) is not None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainspring.errors import CalendarNotFound, Conflict, NameTaken, ValidationError
+from mainspring.errors import CalendarNotFound, Conflict, NameTaken
 from mainspring.model.access.actors import Actor
-from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.schedules.excluded_days import check_days
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
 from mainspring.operations.pages import Page
@@ -22,8 +22,6 @@ from mainspring.store.alerts import rules
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
 from mainspring.store.schedules.calendars import Calendar
-
-MOST_DAYS = 5_000
 
 
 class CalendarView(msgspec.Struct, frozen=True):
@@ -80,11 +78,7 @@ async def put(
     audit's row is written in the transaction that changes the days.
     """
     check_path_name(name, field="calendar")
-    if len(days) > MOST_DAYS:
-        raise ValidationError(
-            f"days: {len(days):,}; at most {MOST_DAYS:,}: a rule such as `sat` is for many", field="days"
-        )
-    wanted = tuple(dict.fromkeys(check_excluded(str(day).lower(), field="day") for day in days))
+    wanted = check_days(days)
     before: list[Calendar] = []
 
     async def check(present: Calendar | None) -> None:

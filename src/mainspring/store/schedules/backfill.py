@@ -17,7 +17,8 @@ from mainspring.model.tasks.states import PENDING
 from mainspring.store.flows.checked import CHECKED, CHECKED_COLUMNS, PRIORITY, checking
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.schedules import Stored, chosen_scopes
+from mainspring.store.schedules.manual import chosen_scopes
+from mainspring.store.schedules.schedules import Stored
 
 MOST = 100_000  # plan times × scopes in one backfill
 AT_ONCE = 1_000  # submitted in one statement

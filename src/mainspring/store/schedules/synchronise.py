@@ -119,7 +119,8 @@ async def put_calendar(conn: Connection, name: str, days: Sequence[str], *, chec
         users = list(await calendars.users(conn, name)) if is_new else []
         for stored in await schedules.listing(conn, names=users):
             if stored.app is None:  # refuse before any schedule changes
-                check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
+                used = await calendars.days_of(conn, [stored.schedule])
+                check_fires(calendars.with_days(stored.schedule, used), stored.now)
     for user in users:
         with suppress(ScheduleNotFound):  # deleted meanwhile
             await schedules.change(conn, user, lambda schedule: schedule)

@@ -31,6 +31,7 @@ from mainspring.cli.fleet.settings import settings
 from mainspring.cli.jobs.holds import hold, release
 from mainspring.cli.jobs.jobs import job
 from mainspring.cli.jobs.rules import rule
+from mainspring.cli.manifests.manifests import apply, export, plan
 from mainspring.cli.processes.backup import backup, db, restore
 from mainspring.cli.processes.demo import demo
 from mainspring.cli.processes.doctor import doctor
@@ -62,6 +63,8 @@ def cli() -> None:
 for command in (up, server, agent, worker, api, demo, migrate, job, schedule, daemon, task, batch, rule):
     cli.add_command(command)
 for command in (hold, release, agents, servers, segments, settings, stats, autoscale, doctor):
+    cli.add_command(command)
+for command in (plan, apply, export):
     cli.add_command(command)
 for command in (login, sessions, token, audit):
     cli.add_command(command)

@@ -18,7 +18,7 @@ from mainspring.model.tasks.states import PENDING, TaskState
 from mainspring.store.limits import parked, release
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.postgres.hints import CHANNEL
-from mainspring.store.schedules import backfill, manual, schedules
+from mainspring.store.schedules import backfill, schedules
 from mainspring.store.tasks import jobs, tasks
 
 Heard = Callable[[], Awaitable[list[str]]]
@@ -87,7 +87,7 @@ async def test_what_people_run_again_or_now_is_announced(conn: Connection, heard
     await tasks.run_again(conn, task)
     assert positions(await heard()) == [await position(conn, task)]
     await create(conn, every="1h")
-    [task] = await manual.run_now(conn, "report")
+    [task] = await backfill.run_now(conn, "report")
     assert positions(await heard()) == [await position(conn, task)]
     stored = await schedules.find(conn, "report")
     [task] = await backfill.backfill(conn, stored, [(stored.now - timedelta(days=1), "")])

@@ -30,6 +30,8 @@ class CalendarView(msgspec.Struct, frozen=True):
     version: int
     days: list[str]
     schedules: list[str] | None  # that use it; None in lists
+    app: str | None = None  # the application whose code defines it
+    manifest: str | None = None  # the set of manifests that owns it
 
 
 class CalendarChange(msgspec.Struct, frozen=True):
@@ -82,8 +84,8 @@ async def put(
     before: list[Calendar] = []
 
     async def check(present: Calendar | None) -> None:
+        await check_change(conn, actor, name, present)
         if present is not None:
-            await _check_users(conn, actor, name)
             before.append(present)
             check_version("calendar", name, present.version, version)
             if not replace and present.days != wanted:
@@ -120,6 +122,12 @@ async def _find(conn: Connection, name: str, *, lock: bool = False) -> Calendar:
     return found
 
 
+async def check_change(conn: Connection, actor: Actor, name: str, present: Calendar | None) -> None:
+    """Whether the actor may make this calendar, or give it other days."""
+    if present is not None:
+        await _check_users(conn, actor, name)
+
+
 async def _check_users(conn: Connection, actor: Actor, name: str) -> None:
     """Its days decide when schedules run: an actor who changes them must have access to the jobs of those."""
     users = await calendars.users(conn, name)
@@ -140,4 +148,5 @@ async def _with_users(conn: Connection, actor: Actor, calendar: Calendar) -> Cal
 
 
 def _view(calendar: Calendar, schedules: list[str] | None = None) -> CalendarView:
-    return CalendarView(calendar.name, "default", calendar.version, list(calendar.days), schedules)
+    owners = (calendar.app, calendar.manifest)
+    return CalendarView(calendar.name, "default", calendar.version, list(calendar.days), schedules, *owners)

@@ -98,6 +98,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     policies: AllPolicies
     spec: ScheduleSpec  # as it can be written again
     skips: list[SkipView]  # by hand, those that are not over
+    manifest: str | None = None  # the set of manifests that owns it
 
 
 class ScheduleDetail(msgspec.Struct, frozen=True):
@@ -150,6 +151,7 @@ def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
         enabled=stored.enabled,
         runs=stored.runs,
         app=stored.app,
+        manifest=stored.manifest,
         version=stored.version,
         is_orphan=stored.is_orphan,
         since=by_its_clocks(stored.since, zone),

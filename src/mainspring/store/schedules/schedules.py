@@ -65,7 +65,7 @@ class Stored(NamedTuple):
     @property
     def defined(self) -> dict[str, Any]:
         """What a person changes of it, for the audit."""
-        return {**msgspec.to_builtins(as_written(self.schedule)), "enabled": self.enabled}
+        return defined(self.schedule, enabled=self.enabled)
 
 
 STORED = """
@@ -103,6 +103,11 @@ def _stored(row: Any) -> Stored:
         skips=() if row["skips"] is None else msgspec.json.decode(row["skips"], type=tuple[Skip, ...]),
         **{name: row[name] for name in Stored._fields if name not in ("id", "schedule", "code", "skips")},
     )
+
+
+def defined(schedule: Schedule, *, enabled: bool) -> dict[str, Any]:
+    """What a person says of a schedule, for the audit."""
+    return {**msgspec.to_builtins(as_written(schedule)), "enabled": enabled}
 
 
 def as_written(schedule: Schedule) -> Schedule:

@@ -10,6 +10,7 @@ import msgspec
 from mainspring.operations.pages import Page
 from mainspring.operations.parts.slices import Slices
 
+LONG = 500  # items of a member, from which a view is written in slices
 LARGE = 512 * 1024  # bytes of a page, to put together which is a step of its own
 # Members of a change: the thing that was changed.
 VERSIONED = ("job", "schedule", "calendar", "daemon", "rule", "channel")
@@ -39,7 +40,33 @@ async def encode(view: Any) -> bytes:
         view = Page(view)
     if isinstance(view, Page) and len(view.items) > 1:
         return await _encode_page(view)
+    if isinstance(view, msgspec.Struct) and any(map(_is_long, msgspec.structs.astuple(view))):
+        return await _encode_members(view)
     return msgspec.json.encode(view)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, (list, dict)) and len(value) > LONG
+
+
+async def _encode_members(view: msgspec.Struct) -> bytes:
+    """The same for a struct with long lists or mappings in it."""
+    slices, members = Slices(), []
+    for field in msgspec.structs.fields(view):
+        value = getattr(view, field.name)
+        if value is msgspec.UNSET:
+            continue
+        if not _is_long(value):
+            members.append(_encoder.encode({field.encode_name: value})[1:-1])
+            continue
+        is_list, items = isinstance(value, list), []
+        for one in value:
+            items.append(_encoder.encode(one) if is_list else _encoder.encode({one: value[one]})[1:-1])
+            await slices.rest()
+        brackets = (b":[", b"]") if is_list else (b":{", b"}")
+        members.append(b"".join((_encoder.encode(field.encode_name), brackets[0], b",".join(items), brackets[1])))
+        await asyncio.sleep(0)
+    return b"".join((b"{", b",".join(members), b"}"))
 
 
 async def _encode_page(page: Page[Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from mainspring.model.tasks.payload import UNREADABLE, decode, too_deep
 from mainspring.operations.parts.slices import in_slices
 from mainspring.operations.requests.large_json import Steps, at_once, check_unreadable, decode_in_steps
 
+PART = 1024 * 1024  # bytes that are made text at once: up to 1 ms
 LARGE = 16 * 1024  # bytes from which JSON is read in steps, between which others have their turn
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
@@ -80,9 +82,19 @@ def as_json_now(data: bytes) -> Any:
 
 def _as_json_in_steps(data: bytes) -> Steps[Any]:
     try:
-        return (yield from decode_in_steps(data.decode(), "body"))
+        text = yield from _text_in_steps(data)
+        return (yield from decode_in_steps(text, "body"))
     except UNREADABLE as error:
         raise _malformed(error) from None
+
+
+def _text_in_steps(data: bytes) -> Steps[str]:
+    reader, parts = getincrementaldecoder("utf-8")(), []
+    for start in range(0, len(data), PART):
+        parts.append(reader.decode(data[start : start + PART]))
+        yield
+    parts.append(reader.decode(b"", final=True))
+    return "".join(parts)
 
 
 def _unreadable(data: bytes, error: Exception) -> MainspringError:

@@ -240,6 +240,7 @@ MANIFESTS = (
         "/manifest/plan",
         READS,
         computes=True,
+        reads=True,
         errors=_COMPARES,
         most_bytes=MANIFEST_BYTES,
         longest=_LONG,

@@ -49,6 +49,7 @@ class Row:
     errors: tuple[type[MainspringError], ...] = ()
     handler: Handler | None = None  # answers in place of the operation, which then only says what is taken and given
     computes: bool = False  # for long between its statements: it gets a connection for each of them, not one for all
+    reads: bool = False  # a POST that changes nothing: no answer of it is kept for its idempotency key
     waits: bool = False  # takes `wait`: answers once the task has ended
     most_bytes: int = MOST_BYTES  # of its body
     longest: float = LONGEST  # seconds that it may take, its connection and its commit included

@@ -14,6 +14,7 @@ import click
 from mainspring.cli.render import cell, counted, visible
 
 if TYPE_CHECKING:
+    from mainspring.model.manifests.manifest import Manifest
     from mainspring.operations.manifests.describe import Change
     from mainspring.operations.manifests.manifest import Plan
 
@@ -25,6 +26,7 @@ _SIGNS = {
     "adopt": ("=", "cyan"),
     "delete": ("-", "red"),
 }
+_WHEN = ("cron", "every", "once", "daily", "weekly", "monthly", "daemon")  # told in words
 _WORDS = {"created": "to create", "changed": "to change", "adopted": "to adopt", "deleted": "to delete"}
 
 
@@ -35,19 +37,19 @@ def summary(plan: Plan) -> str:
     return f"set {visible(plan.set)}: {told}" if plan.set else told
 
 
-def lines(plan: Plan, *, colour: bool) -> Iterator[str]:
+def lines(plan: Plan, manifest: Manifest, *, colour: bool) -> Iterator[str]:
     for change in plan.changes:
         sign, style = _SIGNS[change.action]
-        first, *others = _told(change)
+        first, *others = _told(change, manifest)
         head = f"{sign} {change.kind} {visible(change.name)}"
         yield f"{click.style(head, fg=style) if colour else head}{first}"
         yield from (f"    {line}" for line in others)
 
 
-def _told(change: Change) -> list[str]:
+def _told(change: Change, manifest: Manifest) -> list[str]:
     match change.action:
         case "create":
-            return [f": {_made(change)}"]
+            return [f": {_made(change, manifest)}"]
         case "adopt":
             return [": unchanged, and owned by the set from now on"]
         case "delete":
@@ -58,17 +60,19 @@ def _told(change: Change) -> list[str]:
     return ["", *differences, *_next(change), *_recalled(change), *_users(change)]
 
 
-def _made(change: Change) -> str:
-    members = {name: one.new for name, one in change.changes.items() if one.new is not None}
-    if change.kind != "schedule":
-        return ", ".join(f"{name} {_value(value)}" for name, value in members.items())
-    shown = {name: members.pop(name) for name in ("job", "tz", "enabled") if name in members}
-    for name in ("cron", "every", "once", "daemon"):
-        members.pop(name, None)
-    parts = [f"{change.words} ({shown.get('tz', 'UTC')}), job {visible(str(shown.get('job')))}"]
-    parts += [f"{name} {_value(value)}" for name, value in members.items()]
-    if shown.get("enabled") is False:
-        parts.append("disabled")
+def _made(change: Change, manifest: Manifest) -> str:
+    """A new object, as the manifest says it."""
+    from mainspring.model.access.masking import masked
+
+    said: Any = masked(getattr(manifest, f"{change.kind}s")[change.name])
+    if change.kind == "calendar":
+        return ", ".join(map(str, said))
+    if change.kind == "job":
+        return ", ".join(f"{name} {_value(value)}" for name, value in said.items())
+    others = {name: value for name, value in said.items() if name not in (*_WHEN, "job", "tz", "enabled")}
+    parts = [f"{change.words} ({said.get('tz', 'UTC')}), job {visible(str(said.get('job')))}"]
+    parts += [f"{name} {_value(value)}" for name, value in others.items()]
+    parts += ["disabled"] if said.get("enabled") is False else []
     parts += [f"first {_instants(change.next_after)}"] if change.next_after else []
     return ", ".join(parts)
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from mainspring.cli.manifests.formats import READERS, as_plain, read_json, read_yaml, refused
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.model.manifests.manifest import MOST_BYTES, SECTIONS, Manifest, read_manifest, wanted_in_steps
-from mainspring.operations.requests.large_json import at_once
+from mainspring.model.manifests.manifest import MOST_BYTES, SECTIONS, Manifest, read_manifest
 
 STDIN = "-"
 MOST_FILES = 1_000
@@ -29,8 +28,33 @@ class File(NamedTuple):
     data: bytes
 
 
-def read_files(paths: Sequence[str], variables: Mapping[str, str] | None) -> Manifest:
-    """The manifest that these files are, checked. With `variables`, ${NAME} in their texts stands for a value."""
+class Read(NamedTuple):
+    """The manifest that some files are, and the file that each object is in."""
+
+    manifest: Manifest
+    origins: dict[tuple[str, str], str]
+
+    def placed(self, error: MainspringError) -> MainspringError:
+        """An error about objects of the manifest, with their files; one in a line."""
+        others = error.details.get("errors")
+        faults = others if isinstance(others, list) else [{"field": error.field, "message": error.message}]
+        lines = [f"{self._file(fault.get('field'))}{fault.get('message')}" for fault in faults]
+        return type(error)("\n".join(lines), field=error.field)
+
+    def _file(self, field: object) -> str:
+        section, _, path = str(field).partition(".")
+        for (kinds, name), file in self.origins.items() if section in SECTIONS else ():
+            shown = name[:100]
+            if kinds == section and (path == shown or path.startswith(f"{shown}.")):
+                return f"{file}: "
+        return ""
+
+
+def read_files(paths: Sequence[str], variables: Mapping[str, str] | None) -> Read:
+    """The manifest in these files. With `variables`, ${NAME} in their texts stands for a value.
+
+    What stands in its objects is checked where they are compared.
+    """
     parts = [(file.name, _section_of(file, variables)) for file in _files(paths)]
     origins: dict[tuple[str, str], str] = {}
     whole: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
@@ -41,12 +65,7 @@ def read_files(paths: Sequence[str], variables: Mapping[str, str] | None) -> Man
                     raise refused(name, f"{section}.{key} is in {origins[section, key]} already")
                 origins[section, key] = name
                 whole[section][key] = value
-    made = read_manifest({"mainspring": 1, "set": _one_set(parts), **whole})
-    try:
-        at_once(wanted_in_steps(made, lambda kinds, name: f"{origins[kinds, name]}: "))
-    except ValidationError as error:
-        raise told_together(error) from None
-    return made
+    return Read(read_manifest({"mainspring": 1, "set": _one_set(parts), **whole}), origins)
 
 
 def _one_set(parts: list[tuple[str, Manifest]]) -> str | None:
@@ -134,15 +153,6 @@ def _content(path: str, most: int) -> bytes:
             return file.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise refused(path, getattr(error, "strerror", None) or str(error)) from None
-
-
-def told_together(error: MainspringError) -> MainspringError:
-    """The same with all faults that it knows of, one in a line."""
-    others = error.details.get("errors")
-    if not isinstance(others, list) or len(others) < 2:
-        return error
-    lines = "\n".join(str(one["message"]) for one in others)
-    return type(error)(lines, field=error.field)
 
 
 def environment() -> Mapping[str, str]:

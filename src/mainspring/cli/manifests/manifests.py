@@ -17,7 +17,7 @@ from mainspring.cli.render import confirm, counted, note, on_terminal, print_if_
 from mainspring.errors import Conflict, NotFound, ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.model.manifests.manifest import Manifest
+    from mainspring.cli.manifests.files import Read
     from mainspring.operations.manifests.manifest import Plan
 
 DIFFERS = 1  # the exit code of `plan --check`
@@ -42,9 +42,10 @@ _reads = with_options(
 @click.option("--check", is_flag=True, help="Exit with 1 if there is a difference.")
 async def plan(client: Client, files: tuple[str, ...], prune: bool, adopt: bool, env: bool, check: bool) -> None:
     """Show what applying manifests would change. Changes nothing."""
-    found = await _planned(client, _manifest(files, env), prune=prune, adopt=adopt)
+    read = _read(files, env)
+    found = await _planned(client, read, prune=prune, adopt=adopt)
     if not print_if_json(found):
-        _show(found, to_stderr=False)
+        _show(found, read, to_stderr=False)
     if check and found.changes:
         click.get_current_context().exit(DIFFERS)
 
@@ -69,14 +70,14 @@ async def apply(
         raise ValidationError(
             f"apply: nobody is there to ask; look at the plan first, then type `{typed}`", field="yes"
         )
-    manifest = _manifest(files, env)
-    found = await _planned(client, manifest, prune=prune, adopt=adopt)
+    read = _read(files, env)
+    found = await _planned(client, read, prune=prune, adopt=adopt)
     if not shared().json:
-        _show(found, to_stderr=True)
+        _show(found, read, to_stderr=True)
     if found.changes and not yes and not click.confirm("apply this?", err=True):
         note("nothing was changed")
         click.get_current_context().exit(1)
-    done = await client.call(operations.manifest.apply, manifest, hash or found.hash, prune=prune, adopt=adopt)
+    done = await client.call(operations.manifest.apply, read.manifest, hash or found.hash, prune=prune, adopt=adopt)
     recalled = done.recalled
     told = (
         f"; {counted(recalled.taken_back + recalled.asked_back, 'planned task')} taken back"
@@ -114,27 +115,25 @@ async def export(client: Client, set_name: str | None, reveal: bool, schema: boo
     click.echo(write_yaml(plain), nl=False)
 
 
-def _manifest(files: tuple[str, ...], env: bool) -> Manifest:
+def _read(files: tuple[str, ...], env: bool) -> Read:
     from mainspring.cli.manifests.files import environment, read_files
 
     return read_files(files, environment() if env else None)
 
 
-async def _planned(client: Client, manifest: Manifest, *, prune: bool, adopt: bool) -> Plan:
-    from mainspring.cli.manifests.files import told_together
-
+async def _planned(client: Client, read: Read, *, prune: bool, adopt: bool) -> Plan:
     try:
-        return await client.call(operations.manifest.plan, manifest, prune=prune, adopt=adopt)
+        return await client.call(operations.manifest.plan, read.manifest, prune=prune, adopt=adopt)
     except (Conflict, NotFound, ValidationError) as error:
-        raise told_together(error) from None
+        raise read.placed(error) from None
 
 
-def _show(found: Plan, *, to_stderr: bool) -> None:
+def _show(found: Plan, read: Read, *, to_stderr: bool) -> None:
     from mainspring.cli.manifests.describe import lines, summary
 
     stream = sys.stderr if to_stderr else sys.stdout
     colour = stream is not None and stream.isatty() if to_stderr else on_terminal()
-    for line in lines(found, colour=colour):
+    for line in lines(found, read.manifest, colour=colour):
         click.echo(line, err=to_stderr)
     click.echo(summary(found), err=to_stderr)
 

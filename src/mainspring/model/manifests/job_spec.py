@@ -176,8 +176,8 @@ def _of_run(run: Run) -> dict[str, Any]:
     match run:
         case Command():
             members = ("shell", "cwd", "env", "stdin", "user", "python", "warm")
-            given = _differing(run, members) | {"limits": _without_none(run.limits)}
-            return {"command": list(run.argv)} | {name: value for name, value in given.items() if value}
+            limits = _without_none(run.limits)
+            return {"command": list(run.argv)} | _differing(run, members) | ({"limits": limits} if limits else {})
         case Http():
             return {"http": f"{run.method} {run.url}"} | _differing(run, ("headers", "body", "expect", "redirects"))
         case Python():

@@ -27,7 +27,6 @@ from mainspring.model.words.names import check_name, check_path_name, unknown
 
 T = TypeVar("T")
 Kind = Literal["job", "schedule", "calendar"]
-Where = Callable[[str, str], str]  # (kinds, name) → what stands before its mistakes: the file that it is in
 
 VERSION: Literal[1] = 1
 KINDS: tuple[Kind, ...] = ("job", "schedule", "calendar")
@@ -75,7 +74,7 @@ def read_manifest(given: Any) -> Manifest:
     return Manifest(VERSION, None if owner is None else check_name(owner, field="set"), **sections)
 
 
-class WantedSchedule(NamedTuple):
+class WantedSchedule(Struct, frozen=True, gc=False):
     schedule: Schedule
     enabled: bool | None  # None: as it is; a new one is enabled
 
@@ -89,11 +88,7 @@ class Wanted(NamedTuple):
     calendars: dict[str, tuple[str, ...]]
 
 
-def nowhere(kinds: str, name: str) -> str:
-    return ""
-
-
-def wanted_in_steps(manifest: Manifest, where: Where = nowhere) -> Generator[None, None, Wanted]:
+def wanted_in_steps(manifest: Manifest) -> Generator[None, None, Wanted]:
     """What it says; ValidationError tells several mistakes at once. Yields between two objects."""
     faults: list[ValidationError] = []
 
@@ -103,7 +98,7 @@ def wanted_in_steps(manifest: Manifest, where: Where = nowhere) -> Generator[Non
             try:
                 found[check_path_name(name, field="name")] = one(name, value)
             except ValidationError as error:
-                faults.append(_placed(error, kinds, name, where))
+                faults.append(_placed(error, kinds, name))
                 if len(faults) == MOST_FAULTS:
                     break
             yield
@@ -124,10 +119,10 @@ def _schedule(name: str, given: Any) -> WantedSchedule:
     return WantedSchedule(defined(name, spec), None if spec.enabled is UNSET else spec.enabled)
 
 
-def _placed(error: ValidationError, kinds: str, name: str, where: Where) -> ValidationError:
+def _placed(error: ValidationError, kinds: str, name: str) -> ValidationError:
     """The same mistake with the path to it."""
     path = f"{kinds}.{name[:100]}"
     field = error.field or ""
     message = error.message
     joined = f"{path}.{message}" if field and message.startswith(field) else f"{path}: {message}"
-    return ValidationError(f"{where(kinds, name)}{joined}", field=f"{path}.{field}" if field else path)
+    return ValidationError(joined, field=f"{path}.{field}" if field else path)

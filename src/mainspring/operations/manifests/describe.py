@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,10 +19,8 @@ from mainspring.model.manifests.job_spec import job_spec_of
 from mainspring.model.manifests.manifest import VERSION, Kind, WantedSchedule
 from mainspring.model.schedules.schedule_spec import spec_of
 from mainspring.model.schedules.schedules import Schedule
-from mainspring.model.schedules.skips import unskipped
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.jobs import Definition, Job
-from mainspring.model.words.zones import by_its_clocks
 from mainspring.operations.manifests.difference import Action, Difference, Step
 from mainspring.operations.manifests.present import Present, batches
 from mainspring.operations.parts.slices import Slices
@@ -36,19 +33,20 @@ from mainspring.store.schedules.revoke import Recalled
 from mainspring.store.schedules.schedules import Stored
 
 FIRES_SHOWN = 3
+MANY = 200  # changes, beyond which one plan time of each is shown
 USERS_SHOWN = 20
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """What would become of one job, schedule or calendar."""
 
     kind: Kind
     name: str
     action: Action
     adopts: bool  # the set owns it from then on, and does not now
-    changes: dict[str, audit.Difference]  # by member, as a manifest says it; secrets are masked
+    changes: dict[str, audit.Difference]  # of one that is changed: by member, as a manifest says it, masked
     words: str | None  # of a schedule: when it will run
-    next_before: list[datetime]  # plan times of a schedule as it is
+    next_before: list[datetime]  # plan times of a schedule as it is: three, or of many schedules one
     next_after: list[datetime]  # and as it will be
     recalled: Recalled | None  # tasks of a schedule that would be withdrawn now; null: it has none
     users: list[str]  # of a calendar: schedules that follow it, 20 at most
@@ -58,47 +56,45 @@ async def described(conn: Connection, actor: Actor, present: Present, difference
     """Each step in words."""
     slices = Slices()
     recalled = await _recalled(conn, difference, present.now)
-    found = []
+    found: list[Change] = []
     for step in difference.steps:
         users: list[str] = []
         if step.kind == "calendar" and step.action == "change":
             found_users = (await calendars.users(conn, step.name)).items()
             users = [schedule for schedule, job in found_users if actor.reaches(job)][:USERS_SHOWN]
-        found.append(_change(step, present.now, recalled, users))
+        shown = FIRES_SHOWN if len(found) < MANY else 1
+        found.append(_change(step, recalled, users, shown))
         await slices.rest()
     return found
 
 
-def _change(step: Step, now: datetime, recalled: dict[int, Recalled], users: list[str]) -> Change:
+def _change(step: Step, recalled: dict[int, Recalled], users: list[str], shown: int) -> Change:
     before: list[datetime] = []
     after: list[datetime] = []
-    taken = words = None
+    taken = None
     if isinstance(step.present, Stored):
         taken = recalled.get(step.present.id)
-        before = _coming(step.present)
-    if step.whole is not None and isinstance(step.wanted, WantedSchedule):
-        words = timing(step.whole, keep=False).words
-        after = _coming_after(step, step.whole, step.wanted, now)
-    differs = step.action in ("create", "change")
-    changes = audit.differences(_said(step.present), _said(step.wanted, step.present)) if differs else {}
-    return Change(step.kind, step.name, step.action, step.adopts, changes, words, before, after, taken, users)
+        before = _coming(step.present, shown)
+    if isinstance(step.wanted, WantedSchedule):
+        after = _coming_after(step, step.wanted, shown)
+    changes: dict[str, audit.Difference] = {}
+    if step.action == "change":
+        changes = audit.differences(_said(step.present), _said(step.wanted, step.present))
+    return Change(step.kind, step.name, step.action, step.adopts, changes, step.words, before, after, taken, users)
 
 
-def _coming(stored: Stored) -> list[datetime]:
+def _coming(stored: Stored, shown: int) -> list[datetime]:
     try:
-        return coming(stored, FIRES_SHOWN)
+        return coming(stored, shown, timing(stored.schedule, keep=False, is_checked=True))
     except ValidationError:  # a timezone that this host does not know
         return []
 
 
-def _coming_after(step: Step, whole: Schedule, wanted: WantedSchedule, now: datetime) -> list[datetime]:
-    if isinstance(step.present, Stored):
+def _coming_after(step: Step, wanted: WantedSchedule, shown: int) -> list[datetime]:
+    if isinstance(step.present, Stored) and step.whole is not None:
         enabled = step.present.enabled if wanted.enabled is None else wanted.enabled
-        return _coming(step.present._replace(schedule=whole, enabled=enabled))
-    if wanted.enabled is False:
-        return []
-    times = timing(whole, keep=False)
-    return [by_its_clocks(at, times.zone) for at in islice(unskipped(times, (), now), 1)]
+        return _coming(step.present._replace(schedule=step.whole, enabled=enabled), shown)
+    return [] if wanted.enabled is False or step.first is None else [step.first]
 
 
 def _said(value: Any, present: Any = None) -> dict[str, Any] | None:
@@ -148,6 +144,7 @@ async def digest(difference: Difference, flags: Sequence[bool], slices: Slices) 
     for kind, names in difference.unchanged.items():
         for name in names:
             found.update(msgspec.json.encode([kind, name]))
+            await slices.rest()
     for step in difference.steps:
         present = step.present
         seen = None if present is None else [present.version, present.manifest]

@@ -7,10 +7,12 @@ Next: operations/manifests/describe.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.errors import MOST_FAULTS, Conflict, MainspringError, NameTaken, ScheduleNotFound, ValidationError
@@ -19,7 +21,9 @@ from mainspring.model.access.masking import MASK, check_unmasked, masked, restor
 from mainspring.model.manifests.manifest import KINDS, Kind, Wanted, WantedSchedule
 from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.schedules import Policies, Schedule
+from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.model.words.zones import by_its_clocks
 from mainspring.operations.definitions.jobs import check_reached
 from mainspring.operations.definitions.schedules import HIDDEN
 from mainspring.operations.manifests.present import Present
@@ -33,7 +37,7 @@ Action = Literal["create", "change", "adopt", "delete"]
 Days = tuple[str, ...]
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True, gc=False):  # of which a plan has thousands
     """What becomes of one object."""
 
     kind: Kind
@@ -43,7 +47,9 @@ class Step(NamedTuple):
     given: Definition | WantedSchedule | Days | None  # as the manifest says it: hidden values may be hidden in it
     wanted: Definition | WantedSchedule | Days | None  # the same with their values; None: it is deleted
     present: Job | Stored | Calendar | None
-    whole: Schedule | None = None  # of a schedule: with the days and arguments that it will have
+    words: str | None = None  # of a schedule: when it will run
+    first: datetime | None = None  # and its next plan time
+    whole: Schedule | None = None  # of one that is changed: with the days and arguments that it will have
 
 
 class Difference(NamedTuple):
@@ -58,11 +64,12 @@ class Difference(NamedTuple):
 class _Comparing:
     """Compares the objects of one manifest; keeps what is refused, to tell it together."""
 
-    def __init__(self, actor: Actor, wanted: Wanted, present: Present, *, adopt: bool) -> None:
+    def __init__(self, actor: Actor, wanted: Wanted, present: Present, *, adopt: bool, looks_ahead: bool) -> None:
         self._actor = actor
         self._wanted = wanted
         self._present = present
         self._adopt = adopt
+        self._looks_ahead = looks_ahead
         self._traits = present.traits | {name: traits_of(job) for name, job in wanted.jobs.items()}
         self._days = {name: calendar.days for name, calendar in present.calendars.items()} | wanted.calendars
         self.refused: list[MainspringError] = []
@@ -94,9 +101,14 @@ class _Comparing:
             return step
         self._check_after(schedule)
         whole = resolved(schedule, self._traits.get(schedule.job), self._days)
-        if present is None or whole != present.schedule:
+        if not self._looks_ahead:
+            return step
+        times = timing(whole, keep=False, is_checked=True)
+        first = times.after(self._present.now)
+        if whole.kind != "daemon" and first is None:
             check_fires(whole, self._present.now)
-        return step._replace(whole=whole)
+        first = None if first is None else by_its_clocks(first, times.zone)
+        return replace(step, words=times.words, first=first, whole=None if present is None else whole)
 
     def calendar(self, name: str, given: Days) -> Step | None:
         present = self._present.calendars.get(name)
@@ -162,10 +174,13 @@ class _Comparing:
 
 
 async def compare(
-    actor: Actor, wanted: Wanted, present: Present, *, adopt: bool, prune: bool, slices: Slices
+    actor: Actor, wanted: Wanted, present: Present, *, adopt: bool, prune: bool, looks_ahead: bool, slices: Slices
 ) -> Difference:
-    """The steps; Conflict or another error tells what is refused, several at once."""
-    comparing = _Comparing(actor, wanted, present, adopt=adopt)
+    """The steps; Conflict or another error tells what is refused, several at once.
+
+    Plan times to come are looked for only with `looks_ahead`; writing a schedule looks for them again.
+    """
+    comparing = _Comparing(actor, wanted, present, adopt=adopt, looks_ahead=looks_ahead)
     found = Difference(wanted.set, [], {kind: [] for kind in KINDS})
     ways: dict[Kind, tuple[Mapping[str, Any], Any]] = {
         "job": (wanted.jobs, comparing.job),
@@ -186,21 +201,35 @@ async def compare(
             await slices.rest()
     _raise_together(comparing.refused)
     if prune:
-        found.steps.extend(_pruned(actor, wanted, present))
+        found.steps.extend(await _pruned(actor, wanted, present, slices))
     return found
 
 
-def _pruned(actor: Actor, wanted: Wanted, present: Present) -> Iterator[Step]:
+async def _pruned(actor: Actor, wanted: Wanted, present: Present, slices: Slices) -> list[Step]:
     """What the set owns, the manifest does not name, and the actor reaches. Calendars are of all jobs."""
-    for name, job in sorted(present.jobs.items()):
-        if name not in wanted.jobs and job.manifest == wanted.set and actor.reaches(name):
-            yield Step("job", name, "delete", False, None, None, job)
-    for name, stored in sorted(present.schedules.items()):
-        if name not in wanted.schedules and stored.manifest == wanted.set and actor.reaches(stored.schedule.job):
-            yield Step("schedule", name, "delete", False, None, None, stored)
-    for name, calendar in sorted(present.calendars.items()):
-        if name not in wanted.calendars and calendar.manifest == wanted.set and not actor.jobs:
-            yield Step("calendar", name, "delete", False, None, None, calendar)
+    found: list[Step] = []
+    kept: dict[Kind, Mapping[str, Any]] = {
+        "job": wanted.jobs,
+        "schedule": wanted.schedules,
+        "calendar": wanted.calendars,
+    }
+    there: dict[Kind, Mapping[str, Any]] = {
+        "job": present.jobs,
+        "schedule": present.schedules,
+        "calendar": present.calendars,
+    }
+    reached: dict[Kind, Callable[[Any], bool]] = {
+        "job": lambda job: actor.reaches(job.name),
+        "schedule": lambda stored: actor.reaches(stored.schedule.job),
+        "calendar": lambda _: not actor.jobs,
+    }
+    for kind in KINDS:
+        for name in sorted(there[kind].keys() - kept[kind].keys()):
+            one = there[kind][name]
+            if one.manifest == wanted.set and reached[kind](one):
+                found.append(Step(kind, name, "delete", False, None, None, one))
+            await slices.rest()
+    return found
 
 
 def _placed(error: MainspringError, kind: Kind, name: str) -> MainspringError:

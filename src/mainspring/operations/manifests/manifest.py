@@ -6,7 +6,7 @@ Next: operations/manifests/difference.py
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from mainspring.errors import NotFound, StaleVersion, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import masked
 from mainspring.model.manifests.job_spec import JobSpec, job_spec_of
-from mainspring.model.manifests.manifest import VERSION, Manifest, wanted_in_steps
+from mainspring.model.manifests.manifest import VERSION, Manifest, Wanted, wanted_in_steps
 from mainspring.model.schedules.schedule_spec import spec_of
 from mainspring.model.words.names import check_name
 from mainspring.operations.definitions.jobs import check_may_reveal
@@ -59,6 +59,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class _Compared(NamedTuple):
+    wanted: Wanted
     present: Present
     difference: Difference
     hash: str
@@ -69,6 +70,18 @@ class _Compared(NamedTuple):
         counted = {name: sum(step.action == action for step in steps) for name, action in found.items()}
         return counted | {"unchanged": sum(map(len, self.difference.unchanged.values()))}
 
+    async def let_go(self, *also: dict[str, Any]) -> None:
+        """Bit by bit: to free the memory of thousands of objects at once takes many milliseconds."""
+        slices, there, wanted = Slices(), self.present, self.wanted
+        while self.difference.steps:
+            self.difference.steps.pop()
+            await slices.rest()
+        held: list[dict[str, Any]] = [wanted.jobs, wanted.schedules, there.jobs, there.schedules, *also]
+        for objects in held:
+            while objects:
+                objects.popitem()
+                await slices.rest()
+
 
 async def plan(conn: Connection, actor: Actor, manifest: Manifest, *, prune: bool = False, adopt: bool = False) -> Plan:
     """What applying a manifest would change: created, changed, adopted and, with `prune`, deleted objects.
@@ -76,16 +89,18 @@ async def plan(conn: Connection, actor: Actor, manifest: Manifest, *, prune: boo
     Made by hand and different, an object is refused unless `adopt` lets the set take it over. Values that look like
     secrets are compared only for admins.
     """
-    found = await _compared(conn, actor, manifest, prune=prune, adopt=adopt)
+    found = await _compared(conn, actor, manifest, prune=prune, adopt=adopt, looks_ahead=True)
     changes = await described(conn, actor, found.present, found.difference)
-    return Plan(hash=found.hash, set=manifest.set, changes=changes, **found.counts())
+    plan = Plan(hash=found.hash, set=manifest.set, changes=changes, **found.counts())
+    await found.let_go()
+    return plan
 
 
 async def apply(
     conn: Connection, actor: Actor, manifest: Manifest, hash: str, *, prune: bool = False, adopt: bool = False
 ) -> Applied:
     """Write what a plan said, all of it in one transaction. StaleVersion if it would say something else by now."""
-    found = await _compared(conn, actor, manifest, prune=prune, adopt=adopt)
+    found = await _compared(conn, actor, manifest, prune=prune, adopt=adopt, looks_ahead=False)
     if found.hash != hash:
         raise StaleVersion(
             "the plan is out of date: the manifest or what it changes is not what it was; plan again", field="hash"
@@ -97,17 +112,21 @@ async def apply(
             detail = {"hash": hash, **found.counts()}
             await audit.record(conn, actor, "manifest.apply", f"manifest:{manifest.set or ''}", detail)
         await _mark_gates(conn, found.difference)
-    return Applied(hash=hash, set=manifest.set, recalled=writing.recalled, **found.counts())
+    done = Applied(hash=hash, set=manifest.set, recalled=writing.recalled, **found.counts())
+    await found.let_go(writing.held)
+    return done
 
 
-async def _compared(conn: Connection, actor: Actor, manifest: Manifest, *, prune: bool, adopt: bool) -> _Compared:
+async def _compared(
+    conn: Connection, actor: Actor, manifest: Manifest, *, prune: bool, adopt: bool, looks_ahead: bool
+) -> _Compared:
     if prune and manifest.set is None:
         raise ValidationError("prune: deletes what a set owns; the manifest needs `set: NAME`", field="prune")
     wanted = await in_slices(wanted_in_steps(manifest))
     there = await present.load(conn, actor, wanted, prune=prune)
     slices = Slices()
-    difference = await compare(actor, wanted, there, adopt=adopt, prune=prune, slices=slices)
-    return _Compared(there, difference, await digest(difference, [prune, adopt], slices))
+    difference = await compare(actor, wanted, there, adopt=adopt, prune=prune, looks_ahead=looks_ahead, slices=slices)
+    return _Compared(wanted, there, difference, await digest(difference, [prune, adopt], slices))
 
 
 async def _mark_gates(conn: Connection, difference: Difference) -> None:

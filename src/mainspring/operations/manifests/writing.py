@@ -15,6 +15,7 @@ from typing import Any
 from mainspring.errors import Conflict, StaleVersion
 from mainspring.model.access.actors import Actor
 from mainspring.model.manifests.manifest import Kind, WantedSchedule
+from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.operations.definitions import calendars as calendar_operations
 from mainspring.operations.definitions import jobs as job_operations
@@ -40,7 +41,7 @@ class Writing:
         self._actor = actor
         self._difference = difference
         self._slices = Slices()
-        self._held: dict[str, Stored] = {}  # schedules whose rows are locked, as they are now
+        self.held: dict[str, Stored] = {}  # schedules whose rows are locked, as they are now
         self.recalled = NOTHING
 
     async def write(self) -> None:
@@ -86,9 +87,9 @@ class Writing:
     async def _hold_schedules(self, names: list[str]) -> None:
         await schedules.hold(self._conn, names)
         for stored in await schedules_named(self._conn, names, self._slices):
-            self._held[stored.schedule.name] = stored
+            self.held[stored.schedule.name] = stored
         for step in self._difference.of("schedule", "change", "adopt", "delete"):
-            _check_same(step, self._held.get(step.name))
+            _check_same(step, self.held.get(step.name))
 
     async def _write_calendars(self) -> dict[str, tuple[str, ...]]:
         """Write the days; returns those that schedules have to follow."""
@@ -113,7 +114,7 @@ class Writing:
 
     async def _create_schedules(self) -> None:
         steps = {step.name: step for step in self._difference.of("schedule", "create")}
-        ordered = [one.name for one in in_order([_wanted(step).schedule for step in steps.values()])]
+        ordered = _in_order([_wanted(step).schedule for step in steps.values()])
         for names in batches(ordered):
             batch = [steps[name] for name in names]
             given = [New(_wanted(step).schedule, _wanted(step).enabled is not False) for step in batch]
@@ -136,10 +137,11 @@ class Writing:
         going = {step.name for step in self._difference.of("schedule", "delete")}
         for calendar in followed:
             users = await self._users(calendar)
-            edits |= {name: WantedSchedule(self._held[name].schedule, None) for name in users - edits.keys() - going}
+            edits |= {name: WantedSchedule(self.held[name].schedule, None) for name in users - edits.keys() - going}
+        stated = {step.name for step in steps}
         # One that waits for another no longer comes before one that begins to: it might close a circle else.
         for names in batches(sorted(edits, key=lambda name: edits[name].schedule.policies.after is not None)):
-            await self._change_batch(names, edits, {step.name for step in steps})
+            await self._change_batch(names, edits, stated)
         for calendar, days in followed.items():
             await calendars.spread(self._conn, calendar, days)
         for batch in batches(steps):
@@ -149,14 +151,14 @@ class Writing:
         """The schedules that have to follow a calendar whose row is locked: no new one can come."""
         created = {step.name for step in self._difference.of("schedule", "create")}  # with the new days
         users = (await calendars.users(self._conn, calendar)).keys() - created
-        if made_meanwhile := sorted(users - self._held.keys()):
+        if made_meanwhile := sorted(users - self.held.keys()):
             await schedules.hold(self._conn, made_meanwhile)
             for stored in await schedules_named(self._conn, made_meanwhile, self._slices):
-                self._held[stored.schedule.name] = stored
-        return users & self._held.keys()
+                self.held[stored.schedule.name] = stored
+        return users & self.held.keys()
 
     async def _change_batch(self, names: list[str], edits: Mapping[str, WantedSchedule], stated: set[str]) -> None:
-        held = self._held
+        held = self.held
         given = [Edited(held[name], edits[name].schedule, edits[name].enabled) for name in names]
         done = await schedules.change_all(self._conn, given, rest=self._slices.rest)
         changes = []
@@ -173,9 +175,9 @@ class Writing:
 
     async def _delete(self) -> None:
         """Schedules, those first that wait for others of them; then what they used."""
-        going = in_order([self._held[step.name].schedule for step in self._difference.of("schedule", "delete")])
-        for batch in batches(reversed(going)):
-            stored = [self._held[schedule.name] for schedule in batch]
+        going = _in_order([self.held[step.name].schedule for step in self._difference.of("schedule", "delete")])
+        for names in batches(reversed(going)):
+            stored = [self.held[name] for name in names]
             for recalled in await schedules.delete_all(self._conn, stored):
                 self._add(recalled)
             changes = [
@@ -221,6 +223,13 @@ class Writing:
                 before.asked_back + recalled.asked_back,
                 before.running + recalled.running,
             )
+
+
+def _in_order(given: list[Schedule]) -> list[str]:
+    """Those that wait for none, and then the others, each behind the one that it waits for."""
+    waiting = [schedule for schedule in given if schedule.policies.after is not None]
+    free = [schedule.name for schedule in given if schedule.policies.after is None]
+    return free + [schedule.name for schedule in in_order(waiting)]
 
 
 def _definition(step: Step) -> Definition:

@@ -25,7 +25,7 @@ WINDOW = 5000  # rows that a search reads at a time
 WINDOWS = 10  # and so often, for one page
 
 
-class Difference(msgspec.Struct, frozen=True):
+class Difference(msgspec.Struct, frozen=True, gc=False):
     old: Any
     new: Any
 

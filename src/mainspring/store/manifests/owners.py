@@ -44,7 +44,7 @@ def _owned(kind: Kind) -> str:
 
 
 def _by_hand(kind: Kind) -> str:
-    handler = "and not definition->'requires' ? 'app'" if kind == "job" else ""
+    handler = "and not coalesce(definition->'requires' ? 'app', false)" if kind == "job" else ""
     return f"""
         select name from mainspring.{kind}
          where namespace = 'default' and manifest is null and app is null and ($1::text is null or name > $1) {handler}

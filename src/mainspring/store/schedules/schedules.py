@@ -141,13 +141,12 @@ async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
 
 async def listing(conn: Connection, *, job: str | None = None, names: Sequence[str] | None = None) -> list[Stored]:
     """All schedules by name, or those of a job, or those named. One that cannot be read is left out, with a warning."""
-    rows = await readable(
-        conn,
-        f"{STORED} and ($1::text is null or j.name = $1) and ($2::text[] is null or s.name = any($2)) order by s.name",
-        job,
-        names,
-    )
-    return all_stored(rows)
+    chosen, given = "", list[Any]()
+    for column, value in (("j.name = ${}", job), ("s.name = any(${}::text[])", names)):
+        if value is not None:  # no `or … is null`: the plan would read all of them
+            given.append(value)
+            chosen += f" and {column.format(len(given))}"
+    return all_stored(await readable(conn, f"{STORED}{chosen} order by s.name", *given))
 
 
 async def by_id(conn: Connection, ids: Sequence[int]) -> dict[int, Stored]:
@@ -221,7 +220,7 @@ async def create_all(
         rows = []
         for schedule, enabled in given:
             resolved = whole[schedule.name]
-            first = timing(resolved, keep=len(given) == 1).after(now)
+            first = timing(resolved, keep=False, is_checked=True).after(now)
             if app is None and first is None:
                 check_fires(resolved, now)
             if not enabled:
@@ -318,8 +317,6 @@ async def change_all(conn: Connection, given: Sequence[Edited], *, rest: Rest = 
         enabled = stored.enabled if enabled is None else enabled
         if schedule == stored.schedule and enabled == stored.enabled:
             continue
-        if schedule != stored.schedule and stored.app is None:
-            check_fires(schedule, stored.now)
         moved.append(Edited(stored, schedule, enabled))
         rows.append(_changed_row(stored, schedule, enabled))
         await rest()
@@ -337,8 +334,14 @@ async def change_all(conn: Connection, given: Sequence[Edited], *, rest: Rest = 
 
 def _changed_row(stored: Stored, schedule: Schedule, enabled: bool) -> tuple[Any, ...]:
     now, cursor = stored.now, stored.next_plan_at
-    if cursor is None or cursor > now:  # else the old version still has plan times to decide
-        cursor = timing(schedule).after(now) if enabled or cursor is not None else None
+    must_fire = schedule != stored.schedule and stored.app is None
+    moves = cursor is None or cursor > now  # else the old version still has plan times to decide
+    if must_fire or (moves and (enabled or cursor is not None)):
+        following = timing(schedule, keep=False, is_checked=True).after(now)
+        if must_fire and following is None:
+            check_fires(schedule, now)
+        if moves:
+            cursor = following if enabled or cursor is not None else None
     look = _look_at(schedule, cursor, enabled=enabled)
     look = None if look is None else min(now, look)
     provided = schedule.policies.provider is not None

@@ -126,8 +126,15 @@ def write_yaml(value: Any) -> str:
 
     dumper = _with_resolvers(yaml.SafeDumper, own=False)
     dumper.ignore_aliases = lambda self, data: True
+    dumper.add_representer(str, _quoted)
     text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
     return text
+
+
+def _quoted(dumper: Any, text: str) -> Any:
+    """Text; with escapes, where it holds line ends that other styles fold into spaces."""
+    style = '"' if any(mark in text for mark in ("\x85", "\u2028", "\u2029")) else None
+    return dumper.represent_scalar(f"{_YAML_TAG}str", text, style=style)
 
 
 # ── JSON, TOML ──────────────────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import Guard
 from mainspring.api.access.origins import Origins
-from mainspring.api.answers import Answer, answer, etag, version_of
+from mainspring.api.answers import Answer, answer, etag, letting_go, version_of
 from mainspring.api.bodies import LARGE, Disconnected, as_json, check_json_type, read
 from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, raw_headers, request_id_of
 from mainspring.api.handlers import site
@@ -191,7 +191,7 @@ class Api:
         if self.giving_way is not None:
             await self.giving_way.wait()
         if replayed is None:
-            return await self.as_answer(call, view)
+            return await letting_go((view, *given.values()), self.as_answer(call, view))
         if not wait:
             return replayed
         again = await self.as_answer(call, view)

@@ -52,13 +52,17 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     users: list[str]  # of a calendar: schedules that follow it, 20 at most
 
 
+_UNCHANGED: dict[str, audit.Difference] = {}
+_NONE: list[Any] = []  # one for all: thousands of empty lists take milliseconds to free
+
+
 async def described(conn: Connection, actor: Actor, present: Present, difference: Difference) -> list[Change]:
     """Each step in words."""
     slices = Slices()
     recalled = await _recalled(conn, difference, present.now)
     found: list[Change] = []
     for step in difference.steps:
-        users: list[str] = []
+        users: list[str] = _NONE
         if step.kind == "calendar" and step.action == "change":
             found_users = (await calendars.users(conn, step.name)).items()
             users = [schedule for schedule, job in found_users if actor.reaches(job)][:USERS_SHOWN]
@@ -69,15 +73,15 @@ async def described(conn: Connection, actor: Actor, present: Present, difference
 
 
 def _change(step: Step, recalled: dict[int, Recalled], users: list[str], shown: int) -> Change:
-    before: list[datetime] = []
-    after: list[datetime] = []
+    before: list[datetime] = _NONE
+    after: list[datetime] = _NONE
     taken = None
     if isinstance(step.present, Stored):
         taken = recalled.get(step.present.id)
         before = _coming(step.present, shown)
     if isinstance(step.wanted, WantedSchedule):
         after = _coming_after(step, step.wanted, shown)
-    changes: dict[str, audit.Difference] = {}
+    changes = _UNCHANGED
     if step.action == "change":
         changes = audit.differences(_said(step.present), _said(step.wanted, step.present))
     return Change(step.kind, step.name, step.action, step.adopts, changes, step.words, before, after, taken, users)

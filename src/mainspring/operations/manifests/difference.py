@@ -224,9 +224,8 @@ async def _pruned(actor: Actor, wanted: Wanted, present: Present, slices: Slices
         "calendar": lambda _: not actor.jobs,
     }
     for kind in KINDS:
-        for name in sorted(there[kind].keys() - kept[kind].keys()):
-            one = there[kind][name]
-            if one.manifest == wanted.set and reached[kind](one):
+        for name, one in there[kind].items():  # by name, as they were read
+            if name not in kept[kind] and one.manifest == wanted.set and reached[kind](one):
                 found.append(Step(kind, name, "delete", False, None, None, one))
             await slices.rest()
     return found

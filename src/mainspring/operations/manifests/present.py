@@ -52,7 +52,13 @@ async def load(conn: Connection, actor: Actor, wanted: Wanted, *, prune: bool) -
     owned = (
         {kind: await owners.owned(conn, wanted.set, kind) for kind in ("job", "schedule", "calendar")} if prune else {}
     )
-    used = {name for one in wanted.schedules.values() for name in one.schedule.policies.calendars}
+    used, others, waited = set[str](), set[str](), set[str]()
+    for one in wanted.schedules.values():
+        used.update(one.schedule.policies.calendars)
+        others.add(one.schedule.job)
+        if one.schedule.policies.after is not None:
+            waited.add(one.schedule.policies.after)
+        await slices.rest()
     for names in batches({**wanted.jobs, **dict.fromkeys(owned.get("job", ()))}):
         found.jobs.update(await jobs.named(conn, names))
         await slices.rest()
@@ -60,12 +66,10 @@ async def load(conn: Connection, actor: Actor, wanted: Wanted, *, prune: bool) -
         found.calendars.update(await calendars.named(conn, names))
     for stored in await schedules_named(conn, {**wanted.schedules, **dict.fromkeys(owned.get("schedule", ()))}, slices):
         found.schedules[stored.schedule.name] = stored
-    others = {one.schedule.job for one in wanted.schedules.values()} - wanted.jobs.keys()
-    for names in batches(sorted(others)):
+    for names in batches(sorted(others - wanted.jobs.keys())):
         reached = [name for name in names if actor.reaches(name)]
         found.traits.update(await resolve.traits(conn, reached))
-    waited = {one.schedule.policies.after for one in wanted.schedules.values()} - wanted.schedules.keys() - {None}
-    for stored in await schedules_named(conn, dict.fromkeys(filter(None, waited)), slices):
+    for stored in await schedules_named(conn, sorted(waited - wanted.schedules.keys()), slices):
         found.waited_for[stored.schedule.name] = stored
     return found
 

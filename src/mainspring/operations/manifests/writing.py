@@ -73,23 +73,28 @@ class Writing:
             audit.Change("job.change" if name in before else "job.create", f"job:{name}", before.get(name), definition)
             for name, definition in definitions.items()
         ]
-        await audit.all_changed(self._conn, self._actor, changes)
+        await self._note(changes)
 
     # ── schedules and calendars ─────────────────────────────────────────────────────────────────
 
     async def _names_to_hold(self) -> list[str]:
-        """The schedules that the steps change, or that follow a calendar."""
-        names = [step.name for step in self._difference.of("schedule", "change", "adopt", "delete")]
+        """The schedules that the steps change, by id, as others lock them; and those that follow a calendar."""
+        steps = self._difference.of("schedule", "change", "adopt", "delete")
+        names = [step.name for step in sorted(steps, key=lambda step: getattr(step.present, "id", 0))]
+        await self._slices.rest()
         for step in self._difference.of("calendar", "change"):
             names += await calendars.users(self._conn, step.name)
         return list(dict.fromkeys(names))
 
     async def _hold_schedules(self, names: list[str]) -> None:
-        await schedules.hold(self._conn, names)
+        for batch in batches(names):
+            await schedules.hold(self._conn, batch)
+            await self._slices.rest()
         for stored in await schedules_named(self._conn, names, self._slices):
             self.held[stored.schedule.name] = stored
         for step in self._difference.of("schedule", "change", "adopt", "delete"):
             _check_same(step, self.held.get(step.name))
+            await self._slices.rest()
 
     async def _write_calendars(self) -> dict[str, tuple[str, ...]]:
         """Write the days; returns those that schedules have to follow."""
@@ -108,13 +113,13 @@ class Writing:
                 followed[step.name] = days
             old = None if now is None else {"days": now.days}
             changes.append(audit.Change("calendar.put", f"calendar:{step.name}", old, {"days": days}))
-        await audit.all_changed(self._conn, self._actor, changes)
+        await self._note(changes)
         await self._claim("calendar", [step for step in steps if step.action != "delete"])
         return followed
 
     async def _create_schedules(self) -> None:
         steps = {step.name: step for step in self._difference.of("schedule", "create")}
-        ordered = _in_order([_wanted(step).schedule for step in steps.values()])
+        ordered = await self._in_order([_wanted(step).schedule for step in steps.values()])
         for names in batches(ordered):
             batch = [steps[name] for name in names]
             given = [New(_wanted(step).schedule, _wanted(step).enabled is not False) for step in batch]
@@ -126,7 +131,7 @@ class Writing:
                 audit.Change("schedule.create", f"schedule:{new.name}", None, schedules.defined(new, enabled=enabled))
                 for new, enabled in given
             ]
-            await audit.all_changed(self._conn, self._actor, changes)
+            await self._note(changes)
             await self._claim("schedule", batch)
             await self._slices.rest()
 
@@ -136,11 +141,12 @@ class Writing:
         edits = {step.name: _wanted(step) for step in steps if step.action == "change"}
         going = {step.name for step in self._difference.of("schedule", "delete")}
         for calendar in followed:
-            users = await self._users(calendar)
-            edits |= {name: WantedSchedule(self.held[name].schedule, None) for name in users - edits.keys() - going}
+            for name in await self._users(calendar) - edits.keys() - going:
+                edits[name] = WantedSchedule(self.held[name].schedule, None)
+                await self._slices.rest()
         stated = {step.name for step in steps}
         # One that waits for another no longer comes before one that begins to: it might close a circle else.
-        for names in batches(sorted(edits, key=lambda name: edits[name].schedule.policies.after is not None)):
+        for names in batches(await self._in_order([wanted.schedule for wanted in edits.values()])):
             await self._change_batch(names, edits, stated)
         for calendar, days in followed.items():
             await calendars.spread(self._conn, calendar, days)
@@ -168,14 +174,15 @@ class Writing:
                     audit.Change("schedule.edit", f"schedule:{name}", held[name].defined, after.stored.defined)
                 )
             self._add(after.recalled)
-        await audit.all_changed(self._conn, self._actor, changes)
+        await self._note(changes)
         await self._slices.rest()
 
     # ── what goes ───────────────────────────────────────────────────────────────────────────────
 
     async def _delete(self) -> None:
         """Schedules, those first that wait for others of them; then what they used."""
-        going = _in_order([self.held[step.name].schedule for step in self._difference.of("schedule", "delete")])
+        steps = self._difference.of("schedule", "delete")
+        going = await self._in_order([self.held[step.name].schedule for step in steps])
         for names in batches(reversed(going)):
             stored = [self.held[name] for name in names]
             for recalled in await schedules.delete_all(self._conn, stored):
@@ -183,7 +190,7 @@ class Writing:
             changes = [
                 audit.Change("schedule.delete", f"schedule:{one.schedule.name}", one.defined, None) for one in stored
             ]
-            await audit.all_changed(self._conn, self._actor, changes)
+            await self._note(changes)
             await self._slices.rest()
         for step in self._difference.of("calendar", "delete"):
             await self._remove(step, calendar_operations.delete)
@@ -202,6 +209,21 @@ class Writing:
 
     # ── shared ──────────────────────────────────────────────────────────────────────────────────
 
+    async def _in_order(self, given: list[Schedule]) -> list[str]:
+        """Those that wait for none, and then the others, each behind the one that it waits for."""
+        free: list[str] = []
+        waiting: list[Schedule] = []
+        for schedule in given:
+            if schedule.policies.after is None:
+                free.append(schedule.name)
+            else:
+                waiting.append(schedule)
+            await self._slices.rest()
+        return free + [schedule.name for schedule in in_order(waiting)]
+
+    async def _note(self, changes: list[audit.Change]) -> None:
+        await audit.all_changed(self._conn, self._actor, changes, self._slices.rest)
+
     async def _claim(self, kind: Kind, steps: list[Step]) -> None:
         owner, names = self._difference.set, [step.name for step in steps if step.adopts]
         if owner is None or not names:
@@ -213,7 +235,7 @@ class Writing:
             for step in steps
             if step.adopts and step.action != "create"
         ]
-        await audit.all_changed(self._conn, self._actor, adopted)
+        await self._note(adopted)
 
     def _add(self, recalled: Recalled | None) -> None:
         if recalled is not None:
@@ -223,13 +245,6 @@ class Writing:
                 before.asked_back + recalled.asked_back,
                 before.running + recalled.running,
             )
-
-
-def _in_order(given: list[Schedule]) -> list[str]:
-    """Those that wait for none, and then the others, each behind the one that it waits for."""
-    waiting = [schedule for schedule in given if schedule.policies.after is not None]
-    free = [schedule.name for schedule in given if schedule.policies.after is None]
-    return free + [schedule.name for schedule in in_order(waiting)]
 
 
 def _definition(step: Step) -> Definition:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.cli.manifests.reading import through_yaml
+from tests.model.manifests.test_job_spec import MORE
 from tests.model.schedules.test_schedule_spec import ARGS, KINDS, POLICIES
-from tests.model.tasks.test_read_definition import LIMITS, OPTIONS, RUNS
+from tests.model.tasks.test_read_definition import LIMITS, OPTIONS, RUNS, SECONDS
 from tests.operations.conftest import ACTOR, echo, same_in_json
 from tests.schedules import live, planned, set_clock
 
@@ -157,7 +158,10 @@ async def test_pruning_deletes_what_the_set_owns_and_nothing_else(conn: Connecti
     await apply(conn, SHOP)
     await jobs.put(conn, ACTOR, "by-hand", echo())
     await apply(conn, {"mainspring": 1, "set": "other", "jobs": {"theirs": {"command": ["a"]}}})
-    less = {"mainspring": 1, "set": "shop", "jobs": {"ping": SHOP["jobs"]["ping"]}}
+    await calendars.put(conn, ACTOR, "by-hand", ["sun"])
+    kept = {"job": "ping", "every": "1h", "calendars": ["by-hand"]}
+    await apply(conn, changed(schedules={"kept": kept}))
+    less = {"mainspring": 1, "set": "shop", "jobs": {"ping": SHOP["jobs"]["ping"]}, "schedules": {"kept": kept}}
     found = await plan(conn, less, prune=True)
     assert steps(found) == [
         ("delete", "job", "report"),
@@ -168,7 +172,8 @@ async def test_pruning_deletes_what_the_set_owns_and_nothing_else(conn: Connecti
     ]
     await apply(conn, less, prune=True)
     assert [view.name for view in (await jobs.listing(conn, ACTOR)).items] == ["by-hand", "ping", "theirs"]
-    assert (await schedules.listing(conn, ACTOR)).items == []
+    assert [view.name for view in (await schedules.listing(conn, ACTOR)).items] == ["kept"]
+    assert [view.name for view in (await calendars.listing(conn, ACTOR)).items] == ["by-hand"]
     with pytest.raises(ValidationError, match="the manifest needs `set: NAME`"):
         await plan(conn, {"mainspring": 1}, prune=True)
 
@@ -558,6 +563,21 @@ async def test_a_narrow_actor_sees_and_touches_its_jobs_only(conn: Connection) -
 # ── export → apply → no change ──────────────────────────────────────────────────────────────────
 
 
+DAEMONS = st.fixed_dictionaries(
+    {"daemon": st.integers(1, 9)},
+    optional=dict.fromkeys(("restart_delay", "max_restart_delay", "stable", "ready"), SECONDS),
+)
+MORE_POLICIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "end": st.just("2150-01-01T00:00:00+00:00"),
+        "expires": SECONDS,
+        "when_full": st.just("skip"),
+        "description": st.sampled_from(["a: b", "yes", "é \u2028"]),
+    },
+)
+
+
 def test_whatever_is_made_by_hand_is_exported_and_plans_to_nothing(dsn: str) -> None:
     """For every option: from the database through YAML and back, then owned by a set, then in an empty database."""
 
@@ -580,9 +600,20 @@ def test_whatever_is_made_by_hand_is_exported_and_plans_to_nothing(dsn: str) -> 
         conn = runner.run(Database(dsn).connect())
 
         @settings(max_examples=150)
-        @given(RUNS, OPTIONS, LIMITS, KINDS, POLICIES, ARGS, st.booleans())
-        def check(run: Run, options: Any, limits: Any, kind: Any, policies: Any, args: Any, enabled: bool) -> None:
-            runner.run(story(conn, run, options | limits, kind | policies, args, enabled))
+        @given(RUNS, OPTIONS, MORE, LIMITS, KINDS | DAEMONS, POLICIES, MORE_POLICIES, ARGS, st.booleans())
+        def check(
+            run: Run,
+            options: Any,
+            more: Any,
+            limits: Any,
+            kind: Any,
+            policies: Any,
+            others: Any,
+            args: Any,
+            enabled: bool,
+        ) -> None:
+            policies = {} if "daemon" in kind else policies | others
+            runner.run(story(conn, run, options | more | limits, kind | policies, args, enabled))
 
         check()
         runner.run(conn.close())

@@ -124,6 +124,7 @@ def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
         "made": view.created_at.isoformat(" ", "seconds"),
         "changed": view.updated_at.isoformat(" ", "seconds") if view.version > 1 else None,
         "app": view.app,
+        "manifest": view.manifest,
         "remark": _remark_of_one(view),
     }
 

@@ -422,16 +422,29 @@ async def test_what_fails_at_the_end_leaves_nothing_behind(conn: Connection, mon
     assert await everything(conn) == before
 
 
-async def test_a_job_with_live_tasks_is_not_pruned_and_nothing_else_is(conn: Connection) -> None:
+async def test_a_job_with_live_tasks_is_pruned_once_they_have_ended(conn: Connection) -> None:
     from mainspring.operations.requests.new_tasks import NewTask
     from mainspring.operations.work import tasks
 
     await apply(conn, SHOP)
-    await tasks.submit(conn, ACTOR, NewTask(job="ping"))
+    task = (await tasks.submit(conn, ACTOR, NewTask(job="ping"))).id
+    nothing = {"mainspring": 1, "set": "shop"}
+    done = await apply(conn, nothing, prune=True)
+    assert (done.kept, done.deleted) == (["ping"], 5)
+    assert (await schedules.listing(conn, ACTOR)).items == [], "what would make more of them is gone"
+    assert steps(await plan(conn, nothing, prune=True)) == [("delete", "job", "ping")]
+    await tasks.cancel(conn, ACTOR, task)
+    assert (await apply(conn, nothing, prune=True)).kept == []
+    assert (await jobs.listing(conn, ACTOR)).items == []
+
+
+async def test_a_job_that_schedules_of_others_use_is_not_pruned_and_nothing_else_is(conn: Connection) -> None:
+    await apply(conn, SHOP)
+    await schedules.put(conn, ACTOR, "by-hand", ScheduleSpec(job="ping", every="1h"))
     before = await everything(conn)
     with pytest.raises(JobInUse, match="job 'ping' cannot be deleted: .*nothing was changed"):
         await apply(conn, {"mainspring": 1, "set": "shop"}, prune=True)
-    assert (await everything(conn))[:3] == before[:3]
+    assert await everything(conn) == before
 
 
 async def test_every_change_is_audited_and_a_plan_is_not(conn: Connection) -> None:

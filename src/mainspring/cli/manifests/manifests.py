@@ -13,12 +13,12 @@ import click
 
 from mainspring import operations
 from mainspring.cli.base import Client, operation, shared, with_options
-from mainspring.cli.render import confirm, counted, note, on_terminal, print_if_json, print_json
+from mainspring.cli.render import confirm, counted, note, on_terminal, print_if_json, print_json, visible
 from mainspring.errors import Conflict, NotFound, ValidationError
 
 if TYPE_CHECKING:
     from mainspring.cli.manifests.files import Read
-    from mainspring.operations.manifests.manifest import Plan
+    from mainspring.operations.manifests.manifest import Applied, Plan
 
 DIFFERS = 1  # the exit code of `plan --check`
 
@@ -78,13 +78,18 @@ async def apply(
         note("nothing was changed")
         click.get_current_context().exit(1)
     done = await client.call(operations.manifest.apply, read.manifest, hash or found.hash, prune=prune, adopt=adopt)
-    recalled = done.recalled
-    told = (
-        f"; {counted(recalled.taken_back + recalled.asked_back, 'planned task')} taken back"
-        if any((recalled.taken_back, recalled.asked_back))
-        else ""
-    )
-    confirm(done, f"applied{told}" if found.changes else "nothing to do")
+    confirm(done, _told(done) if found.changes else "nothing to do")
+
+
+def _told(done: Applied) -> str:
+    taken = done.recalled.taken_back + done.recalled.asked_back
+    told = ["applied", *([f"{counted(taken, 'planned task')} taken back"] if taken else [])]
+    if done.kept:
+        names = ", ".join(map(visible, done.kept[:3])) + (
+            "" if len(done.kept) <= 3 else f" and {len(done.kept) - 3} more"
+        )
+        told.append(f"kept, because tasks have not ended: {names}: apply it again later")
+    return "; ".join(told)
 
 
 @operation(

@@ -6,6 +6,7 @@ Next: operations/manifests/difference.py
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgspec
@@ -56,6 +57,7 @@ class Applied(msgspec.Struct, frozen=True):
     deleted: int
     unchanged: int
     recalled: Recalled  # tasks of changed and deleted schedules
+    kept: list[str]  # jobs that were to be deleted, and have tasks that have not ended: apply it again later
 
 
 class _Compared(NamedTuple):
@@ -64,10 +66,11 @@ class _Compared(NamedTuple):
     difference: Difference
     hash: str
 
-    def counts(self) -> dict[str, int]:
+    def counts(self, kept: Collection[str] = ()) -> dict[str, int]:
         found = {"created": "create", "changed": "change", "adopted": "adopt", "deleted": "delete"}
         steps = self.difference.steps
         counted = {name: sum(step.action == action for step in steps) for name, action in found.items()}
+        counted["deleted"] -= len(kept)
         return counted | {"unchanged": sum(map(len, self.difference.unchanged.values()))}
 
     async def let_go(self, *also: dict[str, Any]) -> None:
@@ -109,10 +112,11 @@ async def apply(
     if found.difference.steps:
         async with conn.transaction():
             await writing.write()
-            detail = {"hash": hash, **found.counts()}
+            detail = {"hash": hash, **found.counts(writing.kept)}
             await audit.record(conn, actor, "manifest.apply", f"manifest:{manifest.set or ''}", detail)
         await _mark_gates(conn, found.difference)
-    done = Applied(hash=hash, set=manifest.set, recalled=writing.recalled, **found.counts())
+    kept = writing.kept
+    done = Applied(hash=hash, set=manifest.set, recalled=writing.recalled, kept=kept, **found.counts(kept))
     await found.let_go(writing.held)
     return done
 

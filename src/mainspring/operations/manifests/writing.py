@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from mainspring.errors import Conflict, StaleVersion
+from mainspring.errors import Conflict, JobInUse, StaleVersion
 from mainspring.model.access.actors import Actor
 from mainspring.model.manifests.manifest import Kind, WantedSchedule
 from mainspring.model.schedules.schedules import Schedule
@@ -43,6 +43,7 @@ class Writing:
         self._slices = Slices()
         self.held: dict[str, Stored] = {}  # schedules whose rows are locked, as they are now
         self.recalled = NOTHING
+        self.kept: list[str] = []  # jobs that were to go, and have live tasks
 
     async def write(self) -> None:
         await owners.lock(self._conn)
@@ -203,9 +204,13 @@ class Writing:
             await operation(self._conn, self._actor, step.name, version=step.present.version)
         except StaleVersion:
             raise _stale(step.kind, step.name, "was changed meanwhile") from None
+        except JobInUse as error:
+            # Tasks that agents hold come back later: with its schedule gone, the next time it can go, too.
+            if error.details.get("schedules"):
+                raise _in_use(step, error) from None
+            self.kept.append(step.name)
         except Conflict as error:
-            message = f"{step.kind} {step.name!r} cannot be deleted: {error.message}; nothing was changed"
-            raise type(error)(message, field=error.field, **error.details) from None
+            raise _in_use(step, error) from None
 
     # ── shared ──────────────────────────────────────────────────────────────────────────────────
 
@@ -266,6 +271,11 @@ def _check_same(step: Step, now: Job | Stored | Calendar | None) -> None:
         raise _stale(step.kind, step.name, "was deleted meanwhile")
     if seen is not None and now is not None and (seen.version, seen.manifest) != (now.version, now.manifest):
         raise _stale(step.kind, step.name, "was changed meanwhile")
+
+
+def _in_use(step: Step, error: Conflict) -> Conflict:
+    message = f"{step.kind} {step.name!r} cannot be deleted: {error.message}; nothing was changed"
+    return type(error)(message, field=error.field, **error.details)
 
 
 def _stale(kind: str, name: str, why: str) -> StaleVersion:

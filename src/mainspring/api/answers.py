@@ -63,22 +63,24 @@ def _is_long(value: Any) -> bool:
 
 async def _encode_members(view: msgspec.Struct) -> bytes:
     """The same for a struct with long lists or mappings in it."""
-    slices, members = Slices(), []
+    slices, parts = Slices(), [b"{"]
     for field in msgspec.structs.fields(view):
         value = getattr(view, field.name)
         if value is msgspec.UNSET:
             continue
         if not _is_long(value):
-            members.append(_encoder.encode({field.encode_name: value})[1:-1])
+            parts += (_encoder.encode({field.encode_name: value})[1:-1], b",")
             continue
-        is_list, items = isinstance(value, list), []
+        is_list = isinstance(value, list)
+        parts += (_encoder.encode(field.encode_name), b":[" if is_list else b":{")
         for one in value:
-            items.append(_encoder.encode(one) if is_list else _encoder.encode({one: value[one]})[1:-1])
+            parts += (_encoder.encode(one) if is_list else _encoder.encode({one: value[one]})[1:-1], b",")
             await slices.rest()
-        brackets = (b":[", b"]") if is_list else (b":{", b"}")
-        members.append(b"".join((_encoder.encode(field.encode_name), brackets[0], b",".join(items), brackets[1])))
-        await asyncio.sleep(0)
-    return b"".join((b"{", b",".join(members), b"}"))
+        parts[-1] = b"]," if is_list else b"},"
+    parts[-1] = parts[-1][:-1]  # the last comma
+    parts.append(b"}")
+    await asyncio.sleep(0)
+    return b"".join(parts)  # once, as below
 
 
 async def _encode_page(page: Page[Any]) -> bytes:

@@ -6,6 +6,7 @@ Next: operations/manifests/difference.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -67,9 +68,14 @@ class _Compared(NamedTuple):
     hash: str
 
     def counts(self, kept: Collection[str] = ()) -> dict[str, int]:
-        found = {"created": "create", "changed": "change", "adopted": "adopt", "deleted": "delete"}
-        steps = self.difference.steps
-        counted = {name: sum(step.action == action for step in steps) for name, action in found.items()}
+        found: dict[str, Action] = {
+            "created": "create",
+            "changed": "change",
+            "adopted": "adopt",
+            "deleted": "delete",
+        }
+        actions = Counter(step.action for step in self.difference.steps)
+        counted = {name: actions[action] for name, action in found.items()}
         counted["deleted"] -= len(kept)
         return counted | {"unchanged": sum(map(len, self.difference.unchanged.values()))}
 

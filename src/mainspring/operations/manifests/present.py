@@ -66,6 +66,7 @@ async def load(conn: Connection, actor: Actor, wanted: Wanted, *, prune: bool) -
         found.calendars.update(await calendars.named(conn, names))
     for stored in await schedules_named(conn, {**wanted.schedules, **dict.fromkeys(owned.get("schedule", ()))}, slices):
         found.schedules[stored.schedule.name] = stored
+        await slices.rest()
     for names in batches(sorted(others - wanted.jobs.keys())):
         reached = [name for name in names if actor.reaches(name)]
         found.traits.update(await resolve.traits(conn, reached))

@@ -93,6 +93,7 @@ class Writing:
             await self._slices.rest()
         for stored in await schedules_named(self._conn, names, self._slices):
             self.held[stored.schedule.name] = stored
+            await self._slices.rest()
         for step in self._difference.of("schedule", "change", "adopt", "delete"):
             _check_same(step, self.held.get(step.name))
             await self._slices.rest()

@@ -223,8 +223,7 @@ async def create_all(
             first = timing(resolved, keep=False, is_checked=True).after(now)
             if app is None and first is None:
                 check_fires(resolved, now)
-            if not enabled:
-                first = None
+            first = first if enabled else None
             code = None if app is None else msgspec.json.encode(schedule).decode()
             look = _look_at(resolved, first, enabled=enabled)
             provided = schedule.policies.provider is not None

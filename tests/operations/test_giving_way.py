@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import cast
 
@@ -10,7 +11,7 @@ import pytest
 
 from mainspring.operations.parts import giving_way
 from mainspring.operations.parts.giving_way import LONGEST, OPEN, SOON, GivingWay
-from mainspring.operations.parts.slices import Slices
+from mainspring.operations.parts.slices import YOUNG, Slices
 from mainspring.store.postgres.database import Database
 
 
@@ -222,3 +223,21 @@ async def test_a_statement_gives_way_before_its_rows_are_worked_on_but_not_insid
             assert len(waits) == 2
     finally:
         await pool.close()
+
+
+async def test_new_objects_that_stay_are_collected_a_few_at_a_time() -> None:
+    """A collection of 50,000 of them, as a server makes it by itself, would hold the event loop for 40 ms."""
+    before, slices, kept = gc.get_threshold(), Slices(), list[list[int]]()
+    gc.set_threshold(1_000_000)
+    try:
+        for number in range(20_000):
+            kept.append([number])
+            await slices.rest()
+            assert gc.get_count()[0] < 10 * YOUNG
+        light = Slices()
+        kept += [[number] for number in range(YOUNG // 2)]
+        young = gc.get_count()[0]
+        await light.rest()
+        assert gc.get_count()[0] >= young, "what makes few objects collects none"
+    finally:
+        gc.set_threshold(*before)

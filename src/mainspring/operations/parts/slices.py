@@ -27,16 +27,11 @@ class Slices:
         self.used = 0.0  # seconds of computing so far: of the processor, which others may keep busy
         self._slice = slice
         self._giving_way = giving_way.current.get()
+        self._young = gc.get_count()[0]  # objects that were there before
         self.resume()
 
     async def rest(self) -> None:
-        """Let others run, if the slice is used up or a fire is imminent.
-
-        New objects that stay, such as those of a large body, are collected a few at a time. By itself a server does it
-        after 50,000 (cli/runtime.py), which takes 40 ms.
-        """
-        if gc.get_count()[0] > YOUNG:
-            gc.collect(0)
+        """Let others run, if the slice is used up or a fire is imminent."""
         way = self._giving_way
         if way is not None and way.is_due():
             self.used += thread_time() - self._begin_computing
@@ -46,6 +41,18 @@ class Slices:
             self.used += thread_time() - self._begin_computing
             await asyncio.sleep(0)
             self.resume()
+        self._collect()
+
+    def _collect(self) -> None:
+        """Collect new objects of this computation that stay, such as those of a large body, a few at a time.
+
+        By itself a server does it after 50,000 (cli/runtime.py), which takes 40 ms.
+        """
+        young = gc.get_count()[0]
+        if young - self._young > YOUNG:
+            gc.collect(0)
+            young = gc.get_count()[0]
+        self._young = min(young, self._young)
 
     def resume(self) -> None:
         """Begin anew after something was awaited, which is no computing."""

@@ -43,7 +43,7 @@ ifneq ($(shell command -v npm),)
 	cd console && node types.mjs && node_modules/.bin/tsc && node tests/run.mjs
 endif
 
-# The OpenAPI document and the pages that are written from it.
+# The OpenAPI document, the schema of manifests, and the pages that are written from them.
 docs: setup
 	$(BIN)/python -m tests.docs.http_pages
 

@@ -26,6 +26,7 @@ NAMES = (
     "retention",
     "api",
     "holds",
+    "manifests",
     "footprint",
     "warm",
 )

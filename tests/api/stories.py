@@ -35,7 +35,7 @@ from mainspring.server.alerting.evaluator import Evaluator
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules import schedules
+from mainspring.store.schedules import backfill, schedules
 from mainspring.store.tasks import claims, jobs
 from mainspring.store.testing.clock import set_forward
 from mainspring.wire.channel import ChannelClosed
@@ -187,7 +187,7 @@ async def watched(stage: Stage, moves: Sequence[Move]) -> None:
         await stage.conn.execute("update mainspring.server set status = 'active', lease_until = now() + interval '1 h'")
         server.catalogue.settings = RunTimeSettings(heartbeat_url="http://127.0.0.1:9/")
         await server.heartbeat.step()
-        await schedules.run_now(stage.conn, "watched")
+        await backfill.run_now(stage.conn, "watched")
         await stage.conn.execute("update mainspring.task set state = 3, attempt = 1, started_at = mainspring.now()")
         await set_forward(stage.conn, 3700.0, 3700.0)
         await server.pinger.step()

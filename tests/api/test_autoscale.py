@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from mainspring.api.make import make_api
 from mainspring.model.access.actors import Role

@@ -103,6 +103,13 @@ OF_ALL = {
     "sessions": "1",
 }
 
+MANIFEST: dict[str, Any] = {
+    "mainspring": 1,
+    "set": "mine",
+    "jobs": {"payroll": {"command": ["id"]}},
+    "schedules": {"payroll": {"job": "report", "every": "1h"}, "payroll-daemon": {"job": "payroll", "every": "1h"}},
+    "calendars": {"payroll-days": ["12-25"], "payroll-unused": ["12-24"]},
+}
 BODIES: dict[str, Any] = {
     "POST /tasks": {"job": "payroll"},
     "POST /batches": {"name": "mine", "on_success": {"job": "payroll"}},
@@ -116,6 +123,8 @@ BODIES: dict[str, Any] = {
         "from": (datetime.now(UTC) - DAY / 24).isoformat(), "to": datetime.now(UTC).isoformat()
     },
     "PUT /calendars/{name}": {"days": ["12-26"]},
+    "POST /manifest/plan": {"manifest": MANIFEST, "adopt": True},
+    "POST /manifest/apply": {"manifest": MANIFEST, "hash": "", "adopt": True},
     "PUT /daemons/{name}": {"definition": {"run": {"type": "command", "argv": ["id"]}}},
     "POST /daemons/{name}/scale": {"replicas": 3},
     "PATCH /tasks/{id}": {"priority": 1},
@@ -149,6 +158,7 @@ QUERIES = {
     "GET /forecast/cell": (f"at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}&cell=24h",),
     "GET /fired": (_HOUR,),
     "GET /calendars": ("", "limit=1"),
+    "GET /manifest": ("", "set=payroll-set"),
     "GET /alert-rules": ("", "limit=1"),
     "GET /alerts": ("", "limit=1"),
     "GET /deliveries": ("", "limit=1"),
@@ -177,7 +187,8 @@ CONSIDERED = """
     /deliveries/{id}; GET /events; GET /failing; GET /figures; GET /figures/jobs; GET /fired; GET /fires/missed; GET
     /fires/next; GET /forecast; GET /forecast/cell; POST /forecast/spread; GET /health; GET /hold; POST /hold; GET
     /jobs; DELETE /jobs/{name}; GET /jobs/{name}; PATCH /jobs/{name}; PUT /jobs/{name}; POST /jobs/{name}/hold; POST
-    /jobs/{name}/release; POST /logins; GET /metrics; GET /mutes; POST /mutes; DELETE /mutes/{id}; GET /postgresql;
+    /jobs/{name}/release; POST /logins; GET /manifest; POST
+    /manifest/apply; POST /manifest/plan; GET /metrics; GET /mutes; POST /mutes; DELETE /mutes/{id}; GET /postgresql;
     POST /preview; GET /priority-rules; POST /priority-rules/test; DELETE /priority-rules/{name}; GET
     /priority-rules/{name}; PUT /priority-rules/{name}; GET /punctuality; GET /queues; POST /release; GET
     /schedule-count; GET /schedules; DELETE /schedules/{name}; GET /schedules/{name}; PATCH /schedules/{name}; PUT

@@ -197,6 +197,11 @@ JOURNEY: tuple[tuple[str, int | tuple[int, ...]] | str, ...] = (
     "sessions list",
     ("sessions revoke 4711", 3),
     "audit --limit 3",
+    "export",
+    "export --json",
+    ("export --set nothing", 3),
+    ("plan -f nowhere.yaml", 2),
+    ("apply -f nowhere.yaml --yes", 2),
     ("job delete hello", 4),
     "task cancel --job hello --yes",
     "job delete hello",
@@ -255,7 +260,7 @@ READS = [
     *("segments", "stats", "doctor", "token list", "sessions", "audit", "schedule calendar show holidays"),
     *("schedule show nothing", "task list --job nothing", "schedule explain nightly --tz Asia/Tokyo"),
     "schedule forecast --from 2030-01-01 --to 2030-01-02 --cell 6h",
-    *("batch list", "batch show 1", "batch show 4711"),
+    *("batch list", "batch show 1", "batch show 4711", "export"),
 ]
 
 # What passes while a test runs: ages, and the token's last use.

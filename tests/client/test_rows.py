@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import pydoc
 import re
@@ -27,6 +28,7 @@ from mainspring.model.alerts.channels import ChannelSpec
 from mainspring.model.alerts.rules import AlertRuleSpec
 from mainspring.model.flows.batches import Callback
 from mainspring.model.flows.rules import Condition, NewRule
+from mainspring.model.manifests.manifest import read_manifest
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import access, settings
@@ -34,6 +36,7 @@ from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
 from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
 from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
 from mainspring.operations.definitions.schedules import ScheduleFilter
+from mainspring.operations.manifests import manifest
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import TaskFilter
@@ -58,6 +61,10 @@ NIGHTLY = ScheduleSpec(job="hello", cron="0 2 * * *", tz="Europe/Berlin", calend
 def called(operation: Any, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return operation, args, kwargs
 
+
+MANIFEST = read_manifest({"mainspring": 1, "set": "shop", "jobs": {"shop": {"command": ["echo"]}}})
+EMPTY = read_manifest({"mainspring": 1})
+EMPTY_HASH = hashlib.sha256(msgspec.json.encode([1, None, [False, False]])).hexdigest()  # of a plan without changes
 
 # In this order: each finds what those before it have made. Task 1 waits, 2 runs, 3 has ended.
 CALLS = [
@@ -194,6 +201,9 @@ CALLS = [
     called(access.list_audit, since=FROM, action="job.*", limit=2),
     called(jobs.put, "idle", ECHO),
     called(jobs.delete, "idle"),
+    called(manifest.plan, MANIFEST),
+    called(manifest.apply, EMPTY, EMPTY_HASH),
+    called(manifest.export),
 ]
 
 STREAMS = {bulk.submit, events.listen, events.follow}  # Client.submit_lines, Client.events, Client.follow

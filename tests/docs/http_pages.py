@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mainspring.api import problems
-from mainspring.api.openapi import document
+from mainspring.api.openapi import document, manifest_schema
 from mainspring.api.openapi.document import answered_errors, text
 from mainspring.api.rows import ROWS
 from mainspring.model.access.actors import Role
@@ -125,5 +125,6 @@ def written(page: str) -> str:
 
 if __name__ == "__main__":
     (DOCS / "openapi.json").write_text(text(ROWS), encoding="utf-8")
+    (DOCS / "manifest.schema.json").write_text(manifest_schema.text(), encoding="utf-8")
     for name in PAGES:
         (DOCS / name).write_text(written(name), encoding="utf-8")

@@ -224,8 +224,12 @@ READS = {
     "access": {"list_tokens", "list_sessions", "list_audit", "who"},
     "alerting.scaling": {"wanted_agents"},
     "condition.autoscale": {"autoscale"},
-    "definitions.calendars": {"listing", "show"},
+    "definitions.calendars": {"listing", "show", "check_change"},
     "definitions.rules": {"listing", "show", "explain"},
+    "manifests.manifest": {"plan"},
+    "manifests.present": {"load", "schedules_named"},
+    "manifests.difference": {"compare"},
+    "manifests.describe": {"described", "digest"},
     "work.batches": {"listing", "show", "check"},
     "work.flows": {"submit", "of_task", "of_batch"},  # as tasks: each says itself who submitted it
     "condition.cluster": {
@@ -286,6 +290,7 @@ AUDITED = {
     },
     "definitions.calendars": {"put", "delete"},
     "definitions.rules": {"put", "delete"},
+    "manifests.manifest": {"apply", "export"},  # tests/operations/test_manifests.py
     "work.batches": {"create", "close", "cancel", "retry"},
     "alerting.alert_rules": {"put", "edit", "delete"},
     "alerting.channels": {"put", "edit", "delete", "send_test"},

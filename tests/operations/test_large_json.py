@@ -41,9 +41,9 @@ BROKEN = [
 ]
 
 
-def outcome(text: str) -> tuple[str, Any]:
+def outcome(text: str, checked_at_once: int = large_json.AT_ONCE) -> tuple[str, Any]:
     try:
-        return "read", at_once(decode_in_steps(text, "body"))
+        return "read", at_once(decode_in_steps(text, "body", checked_at_once))
     except ValidationError:
         return "refused", None
     except msgspec.DecodeError:
@@ -189,3 +189,49 @@ def test_other_values_are_not_plain(value: Any) -> None:
 def test_64_levels_are_plain() -> None:
     assert at_once(is_plain_in_steps(deep(MAX_DEPTH)))
     encode(deep(MAX_DEPTH), "args")
+
+
+# ── texts whose syntax is not checked at once ───────────────────────────────────────────────────
+
+CONTAINERS = st.lists(VALUES, max_size=8) | st.dictionaries(TEXT, VALUES, max_size=8)
+
+
+@given(CONTAINERS, st.sampled_from([None, 1]), st.booleans(), st.integers(1, 60), st.integers(2, 70))
+def test_a_very_long_text_is_read_as_it_was_written(
+    value: Any, indent: int | None, is_ascii: bool, part: int, window: int
+) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=is_ascii)
+    patch = cut_short(part, window)
+    try:
+        assert outcome(text, 0) == outcome_of_small(text)
+    finally:
+        patch.undo()
+
+
+@given(CONTAINERS, st.data(), st.sampled_from(BROKEN), st.integers(0, 3), st.integers(1, 60), st.integers(2, 70))
+def test_a_very_long_text_that_is_broken_is_read_only_if_any_other_would_be(
+    value: Any, data: st.DataObject, broken: str, removed: int, part: int, window: int
+) -> None:
+    text = json.dumps(value)
+    place = data.draw(st.integers(0, len(text)))
+    text = text[:place] + broken + text[place + removed :]
+    patch = cut_short(part, window)
+    try:
+        found, read = outcome(text, 0)
+    finally:
+        patch.undo()
+    wanted, value = outcome_of_small(text)
+    if isinstance(value, (list, dict)) or wanted != "read":
+        assert (found == "read", read) == (wanted == "read", value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1,,2]", "[1,2,]", "[,1]", "[1}", "{]", "[1]]", "[1] x", "x [1]", '{"a":1,}', "[[1,2", '["a', "[1 2]"]
+)
+def test_a_comma_or_a_bracket_too_much_is_found_wherever_the_text_is_cut(text: str) -> None:
+    for part in range(1, len(text) + 1):
+        patch = cut_short(part, 3)
+        try:
+            assert outcome(text, 0) == ("not JSON", None)
+        finally:
+            patch.undo()

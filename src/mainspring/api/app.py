@@ -22,7 +22,7 @@ from mainspring.api.access.bounds import Bounds
 from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import Guard
 from mainspring.api.access.origins import Origins
-from mainspring.api.answers import Answer, answer, etag, version_of
+from mainspring.api.answers import Answer, answer, etag, letting_go, version_of
 from mainspring.api.bodies import LARGE, Disconnected, as_json, check_json_type, read
 from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, raw_headers, request_id_of
 from mainspring.api.handlers import site
@@ -32,7 +32,7 @@ from mainspring.api.routing import Router
 from mainspring.api.streams.followed import Followed
 from mainspring.api.streams.hub import Hub
 from mainspring.api.streams.sse import Streams
-from mainspring.api.table import BASE, Row
+from mainspring.api.table import BASE, LONGEST, Row
 from mainspring.errors import (
     Forbidden,
     MainspringError,
@@ -56,7 +56,6 @@ from mainspring.store.postgres.rows import long_json_as_text
 
 log = logging.getLogger("mainspring.api")
 
-LONGEST = 10.0  # seconds that an operation may take, its connection and its commit included
 LONGEST_WAIT = 60.0  # seconds of `wait`
 PART = 256 * 1024  # bytes of an answer that are written at once
 REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
@@ -187,7 +186,7 @@ class Api:
         wait = _wait(call)
         if self.giving_way is not None:
             await self.giving_way.wait()  # before it has a connection, of which there are few
-        async with _in_time():
+        async with _in_time(call.row.longest):
             view, replayed = await idempotency.once(call, key, given)
         if wait:
             await call.release()
@@ -195,7 +194,7 @@ class Api:
         if self.giving_way is not None:
             await self.giving_way.wait()
         if replayed is None:
-            return await self.as_answer(call, view)
+            return await letting_go((view, *given.values()), self.as_answer(call, view))
         if not wait:
             return replayed
         again = await self.as_answer(call, view)
@@ -248,7 +247,7 @@ class Api:
         return {name: self._bindings[name] for name in row.bound}
 
     async def _body(self, call: Call) -> Any:
-        data = await read(call.receive, call.headers)
+        data = await read(call.receive, call.headers, call.row.most_bytes)
         call.body = data
         if not data and call.row.shape.whole_body is None:
             return None
@@ -363,8 +362,9 @@ class _Watched:
 class _in_time:
     """A bound for what waits for PostgreSQL: a caller gets an error and never hangs."""
 
-    def __init__(self) -> None:
-        self._timeout = asyncio.timeout(LONGEST)
+    def __init__(self, longest: float = LONGEST) -> None:
+        self._longest = longest
+        self._timeout = asyncio.timeout(longest)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
@@ -373,7 +373,7 @@ class _in_time:
         try:
             await self._timeout.__aexit__(*raised)
         except TimeoutError:
-            raise StoreUnavailable(f"PostgreSQL has not answered within {LONGEST:g} s; try again") from None
+            raise StoreUnavailable(f"PostgreSQL has not answered within {self._longest:g} s; try again") from None
 
 
 async def _no_operation(conn: Any, actor: Any) -> None: ...

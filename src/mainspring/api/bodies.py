@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import msgspec
 
 from mainspring.api.problems import UnsupportedMediaType
+from mainspring.api.table import MOST_BYTES
 from mainspring.errors import MainspringError, Malformed, TooLarge, ValidationError, shown
 from mainspring.model.tasks.payload import UNREADABLE, decode, too_deep
 from mainspring.operations.parts.slices import in_slices
 from mainspring.operations.requests.large_json import Steps, at_once, check_unreadable, decode_in_steps
 
-MOST_BYTES = 1024 * 1024
+PART = 1024 * 1024  # bytes that are made text at once: up to 1 ms
 LARGE = 16 * 1024  # bytes from which JSON is read in steps, between which others have their turn
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
@@ -25,15 +27,15 @@ class Disconnected(Exception):
     """The client has hung up and waits for no answer."""
 
 
-async def read(receive: Receive, headers: dict[str, str]) -> bytes:
-    """The whole body, of at most MOST_BYTES."""
+async def read(receive: Receive, headers: dict[str, str], most: int = MOST_BYTES) -> bytes:
+    """The whole body, of at most so many bytes."""
     if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(
             f"content-encoding: {shown(headers['content-encoding'])}; send the body as it is", field="content-encoding"
         )
     length = headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BYTES:
-        raise _too_large()
+    if length.isascii() and length.isdigit() and int(length[:20]) > most:
+        raise _too_large(most)
     parts, size = [], 0
     while True:
         message = await receive()
@@ -41,15 +43,15 @@ async def read(receive: Receive, headers: dict[str, str]) -> bytes:
             raise Disconnected
         part = message.get("body", b"")
         size += len(part)
-        if size > MOST_BYTES:
-            raise _too_large()
+        if size > most:
+            raise _too_large(most)
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(f"body: over {MOST_BYTES:,} bytes; store the data elsewhere and pass a reference", field="body")
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"body: over {most:,} bytes; store the data elsewhere and pass a reference", field="body")
 
 
 def check_json_type(headers: dict[str, str]) -> None:
@@ -80,9 +82,19 @@ def as_json_now(data: bytes) -> Any:
 
 def _as_json_in_steps(data: bytes) -> Steps[Any]:
     try:
-        return (yield from decode_in_steps(data.decode(), "body"))
+        text = yield from _text_in_steps(data)
+        return (yield from decode_in_steps(text, "body"))
     except UNREADABLE as error:
         raise _malformed(error) from None
+
+
+def _text_in_steps(data: bytes) -> Steps[str]:
+    reader, parts = getincrementaldecoder("utf-8")(), []
+    for start in range(0, len(data), PART):
+        parts.append(reader.decode(data[start : start + PART]))
+        yield
+    parts.append(reader.decode(b"", final=True))
+    return "".join(parts)
 
 
 def _unreadable(data: bytes, error: Exception) -> MainspringError:

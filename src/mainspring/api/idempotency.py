@@ -7,6 +7,7 @@ Writes  store.access.idempotency
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from mainspring.operations.work import tasks
 from mainspring.store.access import idempotency
 
 REPLAYED = ("Idempotency-Replayed", "true")
+LARGE = 256 * 1024  # bytes of a body, which takes a millisecond and more
 _KEY = re.compile(r"[!-~]{1,200}")
 
 
@@ -29,7 +31,7 @@ def key_of(call: Call) -> str | None:
     given = call.headers.get("idempotency-key") if call.method == "POST" else None
     if given is not None and not _KEY.fullmatch(given):
         raise ValidationError("idempotency-key: give 1 to 200 visible characters", field="idempotency-key")
-    return given
+    return None if call.row.reads else given
 
 
 class Outcome(NamedTuple):
@@ -46,7 +48,7 @@ async def once(call: Call, key: str | None, given: dict[str, Any]) -> Outcome:
             return Outcome(await call.operate(conn, given))
     caller = call.caller
     assert caller is not None
-    digest = _digest(call)
+    digest = _digest(call) if len(call.body) < LARGE else await asyncio.to_thread(_digest, call)
     async with call.api.connections.acquire() as conn, conn.transaction():
         if not await idempotency.lock(conn, caller.identity, key):
             raise IdempotencyInProgress(
@@ -82,5 +84,6 @@ def _digest(call: Call) -> bytes:
     """What makes two requests the same: method, path, query and body; not how long they wait for the end."""
     path = call.scope.get("raw_path") or call.scope["path"].encode()
     query = msgspec.json.encode([pair for pair in call.query if pair[0] != "wait"])
-    parts = (call.method.encode(), path, query, call.body)
-    return hashlib.sha256(b"\0".join(parts)).digest()
+    found = hashlib.sha256(b"\0".join((call.method.encode(), path, query, b"")))
+    found.update(call.body)  # others run meanwhile, if it is large
+    return found.digest()

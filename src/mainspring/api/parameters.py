@@ -23,6 +23,7 @@ import msgspec
 from mainspring.errors import MOST_FAULTS, ValidationError, shown, together
 from mainspring.model.alerts.channels import ChannelSpec, read_channel
 from mainspring.model.alerts.rules import AlertRuleSpec, read_rule
+from mainspring.model.manifests.manifest import Manifest, read_manifest
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, read_spec
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.read_definition import read_definition
@@ -323,6 +324,7 @@ READERS: dict[Any, Callable[[Any], Any]] = {
     ScheduleSpec: read_spec,
     AlertRuleSpec: read_rule,
     ChannelSpec: read_channel,
+    Manifest: read_manifest,
 }
 
 

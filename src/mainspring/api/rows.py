@@ -12,10 +12,12 @@ from mainspring.api.streams import bulk, events, lines
 from mainspring.api.streams import output as output_stream
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
+from mainspring.model.manifests.manifest import MOST_BYTES as MANIFEST_BYTES
 from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
 from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
 from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.manifests import manifest
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
 from mainspring.operations.work import batches, flows, output, tasks
 
@@ -228,6 +230,40 @@ RULES = (
     Row(rules.delete, "DELETE", "/priority-rules/{name}", ADMIN, errors=_CHANGES_A_RULE),
     Row(rules.explain, "POST", "/priority-rules/test", READS, errors=_OF_A_JOB),
 )
+# A set of ten thousand schedules is some megabytes of JSON, and takes some seconds.
+_LONG = 60.0  # seconds
+_COMPARES = (errors.JobNotFound, errors.ScheduleNotFound, errors.CalendarNotFound, errors.NameTaken, errors.Conflict)
+MANIFESTS = (
+    Row(
+        manifest.plan,
+        "POST",
+        "/manifest/plan",
+        READS,
+        computes=True,
+        reads=True,
+        errors=_COMPARES,
+        most_bytes=MANIFEST_BYTES,
+        longest=_LONG,
+    ),
+    Row(
+        manifest.apply,
+        "POST",
+        "/manifest/apply",
+        ADMIN,
+        errors=(*_COMPARES, errors.StaleVersion, errors.JobInUse),
+        most_bytes=MANIFEST_BYTES,
+        longest=_LONG,
+    ),
+    Row(
+        manifest.export,
+        "GET",
+        "/manifest",
+        READS,
+        computes=True,
+        names=(("set_name", "set"),),
+        errors=(errors.NotFound,),
+    ),
+)
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler=session.handle_show),
     Row(session.logout, "DELETE", "/session", ANY, handler=session.handle_logout),
@@ -259,6 +295,6 @@ LOGIN = (
 )
 
 ROWS = (
-    *TASKS, *BATCHES, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *RULES, *FLEET, *ALERTS, *ACCESS, *PUBLIC,
-    *CONSOLE, *LOGIN,
+    *TASKS, *BATCHES, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *RULES, *MANIFESTS, *FLEET, *ALERTS, *ACCESS,
+    *PUBLIC, *CONSOLE, *LOGIN,
 )  # fmt: skip

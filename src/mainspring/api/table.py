@@ -16,6 +16,8 @@ from mainspring.errors import MainspringError
 from mainspring.model.access.actors import Role
 
 BASE = "/api/v1"
+MOST_BYTES = 1024 * 1024  # of a body
+LONGEST = 10.0  # seconds of an operation
 _THINGS = {"fleet": "agent"} | dict.fromkeys(
     ("plan_times", "backfill", "fired", "forecast", "herds", "skips"), "schedule"
 )
@@ -47,7 +49,10 @@ class Row:
     errors: tuple[type[MainspringError], ...] = ()
     handler: Handler | None = None  # answers in place of the operation, which then only says what is taken and given
     computes: bool = False  # for long between its statements: it gets a connection for each of them, not one for all
+    reads: bool = False  # a POST that changes nothing: no answer of it is kept for its idempotency key
     waits: bool = False  # takes `wait`: answers once the task has ended
+    most_bytes: int = MOST_BYTES  # of its body
+    longest: float = LONGEST  # seconds that it may take, its connection and its commit included
     media_type: str = "application/json"
     other_types: tuple[str, ...] = ()  # of the answer, by Accept
     answered: tuple[int, ...] = ()  # other statuses with the same answer, which are no refusal

@@ -27,6 +27,7 @@ MODULES = {
     "jobs.jobs": ("job",),
     "jobs.rules": ("rule",),
     "jobs.holds": ("hold", "release"),
+    "manifests.manifests": ("plan", "apply", "export"),
     "schedules.schedules": ("schedule",),
     "tasks.tasks": ("task",),
     "tasks.batches": ("batch",),

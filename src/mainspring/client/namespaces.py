@@ -17,6 +17,7 @@ from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
 from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
 from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.manifests import manifest
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
 from mainspring.operations.work import batches, flows, output, tasks
 
@@ -139,6 +140,12 @@ class Schedules(Namespace):
     next_fires = Named(coming.next_fires)
     missed = Named(coming.missed)
     strips = Named(coming.strips)
+
+
+class Manifests(Namespace):
+    plan = Named(manifest.plan)
+    apply = Named(manifest.apply)
+    export = Named(manifest.export)
 
 
 class Calendars(Namespace):

@@ -26,7 +26,7 @@ import msgspec
 
 from mainspring.api.problems import from_problem
 from mainspring.api.rows import ROWS
-from mainspring.api.table import BASE, Row
+from mainspring.api.table import BASE, LONGEST, Row
 from mainspring.client import bulk, output, sse
 from mainspring.client.interface import Operation, P, R
 from mainspring.client.namespaces import (
@@ -39,6 +39,7 @@ from mainspring.client.namespaces import (
     Cluster,
     Daemons,
     Jobs,
+    Manifests,
     Named,
     Namespace,
     Rules,
@@ -94,7 +95,7 @@ class Client:
         self.calendars, self.daemons, self.agents = Calendars(self), Daemons(self), Agents(self)
         self.cluster, self.settings, self.access = Cluster(self), Settings(self), Access(self)
         self.alerts, self.channels, self.rules = Alerts(self), Channels(self), Rules(self)
-        self.batches = Batches(self)
+        self.batches, self.manifests = Batches(self), Manifests(self)
         self.sync = SyncClient(self)
 
     async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -105,7 +106,10 @@ class Client:
         headers = dict(request.headers)
         if row.method == "POST" and row.handler is None:
             headers["Idempotency-Key"] = uuid4().hex
-        body = await self.request(row.method, request.path, request.query, headers, request.body, answered=row.answered)
+        patience, answered = row.longest - LONGEST, row.answered
+        body = await self.request(
+            row.method, request.path, request.query, headers, request.body, patience=patience, answered=answered
+        )
         return _decoded(row, body)  # type: ignore[no-any-return]
 
     async def wait(self, id: int, timeout: float | None) -> None:

@@ -18,6 +18,7 @@ from mainspring.errors import ValidationError
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
 from mainspring.store.embedded.server import Embedded, default_directory
+from mainspring.store.manifests import owners
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.migrate import migrate
 from mainspring.store.schedules import synchronise
@@ -109,7 +110,11 @@ async def register(
         if not await jobs.may_register(conn):
             log.info("this role of PostgreSQL may not define jobs and schedules; it uses those that are there")
             return
+        await owners.check_free(conn, "calendar", calendars)
         await synchronise.put_calendars(conn, calendars)
+        await owners.note_app(conn, app, "calendar", calendars)
         async with conn.transaction():
+            await owners.check_free(conn, "job", definitions)
             await jobs.register(conn, definitions)
+            await owners.note_app(conn, app, "job", definitions)
             await synchronise.synchronise(conn, app, version, schedules)

@@ -7,6 +7,7 @@ transaction (following output, waiting for a task) takes `Connections` and holds
     definitions/   jobs, schedules, calendars, daemons, priority rules; holds
     work/          tasks, what they print, batches, flows
     planning/      plan times: what was decided, what comes, filling in
+    manifests/     all of a set at once: plan, apply, export
     condition/     servers, agents, figures, health
     alerting/      alerts, their rules and channels
     requests/      what callers send, checked
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
     from mainspring.operations.condition import autoscale, cluster, fleet, health
     from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+    from mainspring.operations.manifests import manifest
     from mainspring.operations.planning import backfill, fired, forecast, herds, plan_times, skips, timeline
     from mainspring.operations.work import batches, flows, output, tasks, waiting
 
@@ -49,6 +51,7 @@ __all__ = [
     "herds",
     "holds",
     "jobs",
+    "manifest",
     "mutes",
     "output",
     "pages",
@@ -68,6 +71,7 @@ _ROOMS = {
     **dict.fromkeys(("alert_rules", "alerts", "channels", "mutes"), "alerting."),
     **dict.fromkeys(("autoscale", "cluster", "fleet", "health"), "condition."),
     **dict.fromkeys(("calendars", "daemons", "holds", "jobs", "rules", "schedules"), "definitions."),
+    "manifest": "manifests.",
     **dict.fromkeys(("batches", "flows", "output", "tasks", "waiting"), "work."),
 }
 

@@ -17,6 +17,7 @@ Each room may import those below it:
     tasks/        jobs and the life of a task: enqueue, claim, transitions, rescue
     search/       tasks by what is known of them, and as people see them
     cluster/      servers, agents, segments, the leader
+    manifests/    which set of manifests, or which application, owns what
     access/       tokens, console sessions, the audit
     postgres/     connections, the schema and its migrations · embedded/  the embedded PostgreSQL
 """

@@ -17,7 +17,7 @@ from mainspring.server.planning.planner import Planner
 from mainspring.server.watch.fetcher import Fetcher
 from mainspring.server.watch.pinger import Pinger
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules import schedules
+from mainspring.store.schedules import backfill, schedules
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ async def test_a_run_by_hand_is_told_and_a_run_of_another_schedule_is_not(
         await make(conn, listener.url)
         assert await schedules.create(conn, define_schedule("quiet", "job", {"every": "1m"}), enabled=True)
         await set_clock(conn, NOON + 7 * SECOND)
-        await schedules.run_now(conn, "s")
-        await schedules.run_now(conn, "quiet")
+        await backfill.run_now(conn, "s")
+        await backfill.run_now(conn, "quiet")
         await start(conn)
         await set_clock(conn, NOON + 10 * SECOND)
         await pass_on(pinger)
@@ -122,7 +122,7 @@ async def test_a_run_by_hand_of_a_disabled_schedule_is_told_at_once_and_not_agai
         await make(conn, listener.url)
         await schedules.change(conn, "s", lambda schedule: schedule, enabled=False)
         await set_clock(conn, NOON + 10 * MINUTE)
-        await schedules.run_now(conn, "s")
+        await backfill.run_now(conn, "s")
         await start(conn)
         await set_clock(conn, NOON + 10 * MINUTE + 5 * SECOND)
         await pass_on(pinger)

@@ -87,7 +87,7 @@ async def test_what_people_run_again_or_now_is_announced(conn: Connection, heard
     await tasks.run_again(conn, task)
     assert positions(await heard()) == [await position(conn, task)]
     await create(conn, every="1h")
-    [task] = await schedules.run_now(conn, "report")
+    [task] = await backfill.run_now(conn, "report")
     assert positions(await heard()) == [await position(conn, task)]
     stored = await schedules.find(conn, "report")
     [task] = await backfill.backfill(conn, stored, [(stored.now - timedelta(days=1), "")])

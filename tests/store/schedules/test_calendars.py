@@ -11,6 +11,7 @@ from tests.schedules import START, create, ledger, planned, set_clock
 from mainspring.errors import Conflict, NotFound, ValidationError
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import calendars, schedules
+from mainspring.store.schedules.calendars import Calendar
 from mainspring.store.schedules.synchronise import put_calendars
 
 DAY = 86400
@@ -68,7 +69,7 @@ async def test_days_that_leave_no_plan_time_are_refused_as_a_whole(conn: Connect
     await create(conn, "sundays", cron="0 9 * * SAT", calendars=["work"])
     with pytest.raises(ValidationError, match="no plan time would ever come"):
         await put_calendars(conn, {"work": ["sat"]})
-    assert await calendars.listing(conn) == ([("work", ("sun",), 1)], None)
+    assert await calendars.listing(conn) == ([Calendar("work", ("sun",), 1)], None)
     assert (await schedules.find(conn, "report")).version == 1
 
 

@@ -468,7 +468,7 @@ async def test_any_scope_of_a_provider_will_do(conn: Connection) -> None:
 async def test_a_backfill_counts_as_decided_and_a_run_by_hand_does_not(conn: Connection) -> None:
     await make(conn)
     await set_clock(conn, NOON + 10 * MINUTE)
-    await schedules.run_now(conn, "s")
+    await backfill.run_now(conn, "s")
     await conn.execute("update mainspring.fire set plan_time = mainspring.now()")  # the very instant of the plan time
     await set_clock(conn, NOON + 11 * MINUTE)
     assert len((await check(conn)).missing) == 1
@@ -588,7 +588,7 @@ async def test_many_backfills_at_once_make_each_task_once_and_keep_one_limit(dsn
 async def test_a_backfill_continues_as_tasks_end(conn: Connection) -> None:
     await make(conn, every="1m")
     stored = await schedules.find(conn, "s")
-    await schedules.run_now(conn, "s")  # is no part of it
+    await backfill.run_now(conn, "s")  # is no part of it
     wanted = await slots(conn, NOON - HOUR, NOON - MINUTE)
     first = await backfill.fill(conn, stored, wanted, 2)
     assert (first.tried, len(first.tasks), first.live) == (2, 2, 2)

@@ -15,6 +15,7 @@ from mainspring.model.tasks.jobs import Command, Definition, Python
 from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import calendars, schedules
+from mainspring.store.schedules.calendars import Calendar
 from mainspring.store.schedules.revoke import Recalled
 from mainspring.store.schedules.synchronise import put_calendars, synchronise
 from mainspring.store.tasks import jobs
@@ -60,7 +61,7 @@ async def test_a_schedule_made_while_its_calendar_changes_gets_the_new_days(dsn:
     assert (await schedules.find(conn, "late")).schedule.policies.excluded == ("mon",)
     with pytest.raises(Conflict, match="is used by late"):
         await calendars.delete(conn, "rest")
-    assert await calendars.listing(conn) == ([("rest", ("mon",), 2)], None)
+    assert await calendars.listing(conn) == ([Calendar("rest", ("mon",), 2)], None)
     await other.close()
 
 

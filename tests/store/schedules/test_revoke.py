@@ -20,7 +20,7 @@ from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules import plans, revoke, schedules
+from mainspring.store.schedules import backfill, plans, revoke, schedules
 from mainspring.store.schedules.revoke import Recalled
 from mainspring.store.tasks import claims, partitions, tasks, transitions
 from mainspring.wire.clock import Clock
@@ -301,7 +301,7 @@ async def test_a_snoozed_task_that_is_armed_again_is_left_alone(conn: Connection
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_what_a_person_asked_for_is_left_alone(conn: Connection, report: int, change: str) -> None:
-    [task] = await schedules.run_now(conn, "report")
+    [task] = await backfill.run_now(conn, "report")
     recalled = await CHANGES[change](conn)
     assert recalled == Recalled(2, 0, 0)
     assert [row["id"] for row in await conn.fetch("select id from mainspring.task")] == [task]
@@ -495,7 +495,7 @@ async def test_runs_asked_for_at_the_instant_of_a_plan_time_take_nothing_from_th
     await set_clock(conn, 0.5)
     id = await create(conn, every="10s")
     await set_clock(conn, 10)
-    tasks = [task for _ in range(3) for task in await schedules.run_now(conn, "report")]
+    tasks = [task for _ in range(3) for task in await backfill.run_now(conn, "report")]
     await planned(conn)
     assert len(set(tasks)) == 3
     assert len(await ledger(conn, id, origin="manual")) == 3

@@ -14,7 +14,7 @@ from mainspring.errors import Conflict, InvalidTransition, JobNotFound, Schedule
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules import explain, plans, schedules
+from mainspring.store.schedules import backfill, explain, plans, schedules
 
 
 def every(period: str) -> Any:
@@ -129,7 +129,7 @@ async def test_a_daemon_has_no_plan_times(conn: Connection) -> None:
     await create(conn, daemon=2)
     assert (await schedules.find(conn, "report")).next_plan_at is None
     with pytest.raises(InvalidTransition, match="keeps replicas running"):
-        await schedules.run_now(conn, "report")
+        await backfill.run_now(conn, "report")
 
 
 # ── changing ────────────────────────────────────────────────────────────────────────────────────
@@ -283,7 +283,7 @@ async def test_a_deleted_schedule_leaves_its_ledger(conn: Connection) -> None:
 async def test_run_now_runs_all_scopes_beside_the_plan(conn: Connection) -> None:
     id = await create(conn, every=5, scopes=["a", "b"], args={"x": 1}, takes=("scope",), overlap="skip")
     before = await schedules.find(conn, "report")
-    tasks = await schedules.run_now(conn, "report")
+    tasks = await backfill.run_now(conn, "report")
     rows = await conn.fetch("select id, args, state, run_at from mainspring.task order by scope")
     assert [(row["args"], row["state"], row["run_at"]) for row in rows] == [
         ('{"x": 1, "scope": "a"}', 1, at(0)),
@@ -294,27 +294,27 @@ async def test_run_now_runs_all_scopes_beside_the_plan(conn: Connection) -> None
     after = await schedules.find(conn, "report")
     assert (after.runs, after.next_plan_at) == (before.runs, before.next_plan_at)
     await set_clock(conn, 1)
-    assert len(await schedules.run_now(conn, "report", ["b", "b"])) == 1, "a scope that is named twice runs once"
+    assert len(await backfill.run_now(conn, "report", ["b", "b"])) == 1, "a scope that is named twice runs once"
 
 
 async def test_run_now_of_a_paused_schedule(conn: Connection) -> None:
     id = await create(conn, every=5, enabled=False)
-    await schedules.run_now(conn, "report")
+    await backfill.run_now(conn, "report")
     assert len(await live(conn, id)) == 1
 
 
 async def test_scopes_that_a_schedule_does_not_have_are_not_run(conn: Connection) -> None:
     await create(conn, every=5, scopes=["a"])
     with pytest.raises(Conflict, match="has no scope 'b'; it has: a"):
-        await schedules.run_now(conn, "report", ["b"])
+        await backfill.run_now(conn, "report", ["b"])
     await create(conn, "told", every=5, app="shop", provider="tenants", scopes=list)
     with pytest.raises(Conflict, match="told by its application; name those to run with --scope"):
-        await schedules.run_now(conn, "told")
-    assert len(await schedules.run_now(conn, "told", ["anything"])) == 1
+        await backfill.run_now(conn, "told")
+    assert len(await backfill.run_now(conn, "told", ["anything"])) == 1
 
 
 async def test_two_runs_at_the_same_instant_are_two_runs_also_within_a_transaction(conn: Connection) -> None:
     await create(conn, every=3600)
     async with conn.transaction():
-        first, second = [await schedules.run_now(conn, "report") for _ in range(2)]
+        first, second = [await backfill.run_now(conn, "report") for _ in range(2)]
     assert len({*first, *second}) == 2

@@ -31,6 +31,7 @@ _TAGS = {
     "schedules": "Schedules: when to run it, what was planned and what came of it.",
     "calendars": "Calendars: days that schedules leave out.",
     "daemons": "Daemons: processes that are kept running.",
+    "manifest": "Manifests: all of a set of jobs, schedules and calendars at once.",
     "fleet": "Agents and servers.",
     "figures": "Health, figures, queues, settings.",
     "alerts": "Alerts: what is wrong, the rules that find it, and the channels that tell it.",

@@ -46,6 +46,7 @@ def job_fields(view: JobView, settings: RunTimeSettings) -> dict[str, Any]:
         **{name.replace("_", " "): words for name, words in limits.in_words(definition.gate).items()},
         "last ended": last_ended(view.last_ended),
         "held": held(view.held),
+        **pick(view, "app", "manifest"),
     }
 
 

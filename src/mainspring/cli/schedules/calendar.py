@@ -59,7 +59,8 @@ async def show_calendar(client: Client, name: str) -> None:
     view = await client.call(operations.calendars.show, name)
     if print_if_json(view):
         return
-    fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules or [])})
+    owners = {"app": view.app, "manifest": view.manifest}
+    fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules or []), **owners})
 
 
 @calendar.operation("delete", "mainspring schedule calendar delete holidays")

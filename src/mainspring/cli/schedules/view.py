@@ -125,6 +125,7 @@ def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
         "made": instant_text(view.created_at, "seconds"),
         "changed": instant_text(view.updated_at, "seconds") if view.version > 1 else None,
         "app": view.app,
+        "manifest": view.manifest,
         "remark": _remark_of_one(view),
     }
 

@@ -211,7 +211,7 @@ def check_schedule(schedule: Schedule) -> Schedule:
         )
     if policies.start is not None and policies.end is not None and policies.end <= policies.start:
         raise ValidationError(f"end: {policies.end} is not after the start, {policies.start}", field="end")
-    timing(schedule)  # raises if it cannot be made
+    timing(schedule, keep=False)  # raises if it cannot be made
     return schedule
 
 

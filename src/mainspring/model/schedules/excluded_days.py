@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from mainspring.errors import ValidationError, shown
 
 MAX_DAYS = 5_000  # in a row; a schedule that is excluded for longer never fires
+MOST_DAYS = 5_000  # of a calendar
 
 _WEEKDAYS = {
     name: number
@@ -29,6 +30,17 @@ def check_excluded(entry: object, *, field: str = "excluded") -> str:
     _parse(entry, field)
     assert isinstance(entry, str)
     return entry
+
+
+def check_days(given: object) -> tuple[str, ...]:
+    """The days of a calendar, each once; refuses what names no day."""
+    if not isinstance(given, (list, tuple)):
+        raise ValidationError(f"days: {shown(given)}; give a list of days such as ['2026-12-25', 'sun']", field="days")
+    if len(given) > MOST_DAYS:
+        raise ValidationError(
+            f"days: {len(given):,}; at most {MOST_DAYS:,}: a rule such as `sat` is for many", field="days"
+        )
+    return tuple(dict.fromkeys(check_excluded(str(day).lower(), field="day") for day in given))
 
 
 class ExcludedDays:

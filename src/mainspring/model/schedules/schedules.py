@@ -26,7 +26,8 @@ First = Literal["next", "latest"]
 FILLED = ("scope", "day", "plan_time")  # arguments that a plan time fills in, for handlers that name them
 
 
-class Policies(Struct, frozen=True, omit_defaults=True):
+# Neither of the two can be part of a cycle: a server has many of them, at which the garbage collector need not look.
+class Policies(Struct, frozen=True, omit_defaults=True, gc=False):
     """Durations are seconds."""
 
     gap: Gap = "shift"  # a fixed time that a clock change skips: the first instant after it, or none
@@ -61,7 +62,7 @@ class Policies(Struct, frozen=True, omit_defaults=True):
     description: str = ""
 
 
-class Schedule(Struct, frozen=True):
+class Schedule(Struct, frozen=True, gc=False):
     """`expression` is a cron expression, seconds, an instant, or the number of replicas, by kind."""
 
     name: str

@@ -6,7 +6,7 @@ Next: model/schedules/planning.py
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from mainspring.errors import ValidationError
 from mainspring.model.schedules.excluded_days import ExcludedDays
@@ -160,13 +160,20 @@ class Timing:
         return resume
 
 
-def timing(schedule: Schedule, *, keep: bool = True) -> Timing:
+def timing(schedule: Schedule, *, keep: bool = True, is_checked: bool = False) -> Timing:
     """The timing of a schedule, cached if it is slow to make. ValidationError if it cannot be made.
 
-    A pass over all schedules does not `keep` them: that would push out those that planners need.
+    A pass over all schedules does not `keep` them: that would push out those that planners need. If the schedule was
+    defined just now, it `is_checked`: that its expression fires at all is not tried again.
     """
     policies = schedule.policies
-    make = _kept_timing if keep and (schedule.kind == "cron" or policies.excluded) else _timing
+    make = (
+        partial(_timing, is_checked=True)
+        if is_checked and not keep
+        else _kept_timing
+        if keep and (schedule.kind == "cron" or policies.excluded)
+        else _timing
+    )
     return make(
         schedule.kind,
         schedule.expression,
@@ -192,10 +199,11 @@ def _timing(
     start: datetime | None,
     end: datetime | None,
     excluded: tuple[str, ...],
+    is_checked: bool = False,
 ) -> Timing:
     rule: Cron | Every | Once | Daemon
     if kind == "cron":
-        rule = Cron(expression, timezone, gap=gap, fold=fold, seed=seed)
+        rule = Cron(expression, timezone, gap=gap, fold=fold, seed=seed, is_checked=is_checked)
     elif kind == "every":
         rule = Every(expression, anchor)
     elif kind == "once":

@@ -140,3 +140,5 @@ class Job(Struct, frozen=True):
     definition: Definition
     namespace: str = "default"
     default_timeout: float | None = None  # of the cluster, for attempts that have no other; not for daemons
+    app: str | None = None  # the application whose code defines it
+    manifest: str | None = None  # the set of manifests that owns it

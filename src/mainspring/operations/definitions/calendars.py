@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainspring.errors import CalendarNotFound, Conflict, NameTaken, ValidationError
+from mainspring.errors import CalendarNotFound, Conflict, NameTaken
 from mainspring.model.access.actors import Actor
-from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.schedules.excluded_days import check_days
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
 from mainspring.operations.pages import Page
@@ -23,8 +23,6 @@ from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
 from mainspring.store.schedules.calendars import Calendar
 
-MOST_DAYS = 5_000
-
 
 class CalendarView(msgspec.Struct, frozen=True):
     name: str
@@ -32,6 +30,8 @@ class CalendarView(msgspec.Struct, frozen=True):
     version: int
     days: list[str]
     schedules: list[str] | None  # that use it; None in lists
+    app: str | None = None  # the application whose code defines it
+    manifest: str | None = None  # the set of manifests that owns it
 
 
 class CalendarChange(msgspec.Struct, frozen=True):
@@ -80,16 +80,12 @@ async def put(
     audit's row is written in the transaction that changes the days.
     """
     check_path_name(name, field="calendar")
-    if len(days) > MOST_DAYS:
-        raise ValidationError(
-            f"days: {len(days):,}; at most {MOST_DAYS:,}: a rule such as `sat` is for many", field="days"
-        )
-    wanted = tuple(dict.fromkeys(check_excluded(str(day).lower(), field="day") for day in days))
+    wanted = check_days(days)
     before: list[Calendar] = []
 
     async def check(present: Calendar | None) -> None:
+        await check_change(conn, actor, name, present)
         if present is not None:
-            await _check_users(conn, actor, name)
             before.append(present)
             check_version("calendar", name, present.version, version)
             if not replace and present.days != wanted:
@@ -126,6 +122,12 @@ async def _find(conn: Connection, name: str, *, lock: bool = False) -> Calendar:
     return found
 
 
+async def check_change(conn: Connection, actor: Actor, name: str, present: Calendar | None) -> None:
+    """Whether the actor may make this calendar, or give it other days."""
+    if present is not None:
+        await _check_users(conn, actor, name)
+
+
 async def _check_users(conn: Connection, actor: Actor, name: str) -> None:
     """Its days decide when schedules run: an actor who changes them must have access to the jobs of those."""
     users = await calendars.users(conn, name)
@@ -146,4 +148,5 @@ async def _with_users(conn: Connection, actor: Actor, calendar: Calendar) -> Cal
 
 
 def _view(calendar: Calendar, schedules: list[str] | None = None) -> CalendarView:
-    return CalendarView(calendar.name, "default", calendar.version, list(calendar.days), schedules)
+    owners = (calendar.app, calendar.manifest)
+    return CalendarView(calendar.name, "default", calendar.version, list(calendar.days), schedules, *owners)

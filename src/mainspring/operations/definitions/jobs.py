@@ -54,6 +54,8 @@ class JobView(msgspec.Struct, frozen=True):
     held: HoldView | None = None  # set also after a release, while what waited is let go
     last_ended: LastEnded | None = None  # None: nothing has ended within the time that figures are kept, 90 days
     able: int | None = None  # agents that can run it, now or once others have ended; None after a change
+    app: str | None = None  # the application whose code defines it
+    manifest: str | None = None  # the set of manifests that owns it
 
 
 class JobChange(msgspec.Struct, frozen=True):
@@ -99,13 +101,8 @@ async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = Fals
     Secrets are masked, unless an admin wants to see them: that is audited.
     """
     job = await find(conn, actor, name)
-    if reveal and actor.role is not Role.ADMIN:
-        raise Forbidden(
-            f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin",
-            role=Role.ADMIN,
-            roles=[Role.ADMIN],
-        )
     if reveal:
+        check_may_reveal(actor)
         async with conn.transaction():
             await audit.record(conn, actor, "job.reveal", f"job:{name}", {"version": job.version})
     live = await jobs.live_counts(conn)
@@ -131,7 +128,7 @@ async def put(
     Without `replace`, another definition under this name is NameTaken. With `version`, only the job that has this
     version is changed.
     """
-    _check_reached(actor, check_path_name(name, field="name"))
+    check_reached(actor, check_path_name(name, field="name"))
     check_unmasked(definition)
 
     async def note(before: Mapping[str, Any]) -> None:
@@ -167,7 +164,7 @@ async def edit(
 
 async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> None:
     """Remove a job. JobInUse if a schedule or a live task uses it; its details say how many."""
-    _check_reached(actor, check_path_name(name, field="job"))
+    check_reached(actor, check_path_name(name, field="job"))
     async with conn.transaction():
         job = await jobs.hold(conn, name)
         check_version("job", name, job.version, version)
@@ -183,11 +180,21 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
 
 async def find(conn: Connection, actor: Actor, name: str) -> Job:
     """The job, if the actor reaches it; else it is not found."""
-    _check_reached(actor, check_path_name(name, field="job"))
+    check_reached(actor, check_path_name(name, field="job"))
     return await jobs.find(conn, name)
 
 
-def _check_reached(actor: Actor, name: str) -> None:
+def check_may_reveal(actor: Actor) -> None:
+    if actor.role is not Role.ADMIN:
+        raise Forbidden(
+            f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin",
+            role=Role.ADMIN,
+            roles=[Role.ADMIN],
+        )
+
+
+def check_reached(actor: Actor, name: str) -> None:
+    """To an actor that does not reach it, a job does not exist."""
     if not actor.reaches(name):
         raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
 
@@ -205,4 +212,5 @@ def _view(
     """The one place where jobs become visible."""
     definition = job.definition if reveal else masked(job.definition)
     hold = None if held is None else hold_view(held, job.name)
-    return JobView(job.name, job.namespace, job.version, definition, live, agents, hold, last, able)
+    owners = (job.app or job.definition.requires.get("app"), job.manifest)
+    return JobView(job.name, job.namespace, job.version, definition, live, agents, hold, last, able, *owners)

@@ -33,7 +33,7 @@ from mainspring.store.access import audit
 from mainspring.store.followed import slo
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch
-from mainspring.store.schedules import schedules
+from mainspring.store.schedules import backfill, schedules
 from mainspring.store.schedules.schedules import Stored
 from mainspring.store.search import schedule_pages
 from mainspring.store.search.schedule_pages import Filter
@@ -254,7 +254,7 @@ async def run(conn: Connection, actor: Actor, name: str, *, scopes: Sequence[str
     checked = tuple(dict.fromkeys(check_name(scope, field="scopes") for scope in scopes))
     await find(conn, actor, name)
     async with conn.transaction():
-        made = await schedules.run_now(conn, name, checked)
+        made = await backfill.run_now(conn, name, checked)
         detail = {"tasks": made[:TASKS_NOTED], "count": len(made)}
         await audit.record(conn, actor, "schedule.run", f"schedule:{name}", detail)
     return ScheduleRun(name, made)

@@ -22,7 +22,7 @@ from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import sources
 from mainspring.operations.planning.sources import By
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.schedules import planned
+from mainspring.store.watch import planned
 
 DAY = timedelta(days=1)
 LONGEST = timedelta(days=8)

@@ -24,7 +24,7 @@ from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import forecast, sources
 from mainspring.operations.planning.sources import Reader
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.schedules import planned
+from mainspring.store.watch import planned
 
 MOST_SECONDS = 50  # of a cell that are shown
 MOST_SPREAD = 20_000  # schedules

@@ -23,7 +23,7 @@ from mainspring.model.schedules.schedule_spec import ScheduleSpec, spec_of
 from mainspring.model.schedules.schedules import Kind, Policies
 from mainspring.model.schedules.skips import Skip, unskipped
 from mainspring.model.schedules.story import Origin
-from mainspring.model.schedules.timing import timing
+from mainspring.model.schedules.timing import Timing, timing
 from mainspring.model.words.zones import by_its_clocks, zone_or_utc
 from mainspring.store.followed.slo import SloState
 from mainspring.store.postgres.connection import Connection
@@ -98,6 +98,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     policies: AllPolicies
     spec: ScheduleSpec  # as it can be written again
     skips: list[SkipView]  # by hand, those that are not over
+    manifest: str | None = None  # the set of manifests that owns it
 
 
 class ScheduleDetail(msgspec.Struct, frozen=True):
@@ -150,6 +151,7 @@ def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
         enabled=stored.enabled,
         runs=stored.runs,
         app=stored.app,
+        manifest=stored.manifest,
         version=stored.version,
         is_orphan=stored.is_orphan,
         since=by_its_clocks(stored.since, zone),
@@ -179,12 +181,12 @@ def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:
     return "ended" if is_over else "enabled"
 
 
-def coming(stored: Stored, count: int) -> list[datetime]:
+def coming(stored: Stored, count: int, times: Timing | None = None) -> list[datetime]:
     """The next plan times that are not skipped; none if it is disabled or has used up its runs."""
     most = stored.schedule.policies.max_runs
     if not stored.enabled or (most is not None and stored.runs >= most):
         return []
-    times = timing(stored.schedule)
+    times = times or timing(stored.schedule)
     return [by_its_clocks(at, times.zone) for at in islice(unskipped(times, stored.skips, stored.now), count)]
 
 

@@ -22,8 +22,8 @@ from mainspring.model.schedules.timing import Every
 from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.operations.parts.slices import Slices
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.schedules import planned
-from mainspring.store.schedules.planned import Planned, State
+from mainspring.store.watch import planned
+from mainspring.store.watch.planned import Planned, State
 
 By = Literal["none", "job", "label"]
 NAMES = planned.NAMES

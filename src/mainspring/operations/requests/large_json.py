@@ -25,12 +25,14 @@ PART = 8 * 1024  # characters that are decoded at once: 2 ms, if they are all br
 WINDOW = 32 * 1024  # characters that are searched at once
 TOKENS = 500  # strings and brackets that are looked at in a step
 ITEMS = 1_000  # values that are looked at in a step
+AT_ONCE = 1024 * 1024  # characters whose syntax is checked at once, in 2 ms; in a longer text, part by part
 
 # A string or a bracket. Group 1 is there if the string ends; nothing is tried twice where it does not.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:(")|)|[\[\]{}]', re.DOTALL)
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*(?:(")|)', re.DOTALL)
 # What is no escape, a pair of surrogates, half of one (group 1), and other escapes.
 _ESCAPES = re.compile(r"[^\\]+|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(\\u[dD][89a-fA-F])|\\.?", re.DOTALL)
+_SPACE = " \t\n\r"  # that may stand between values
 _PLACEHOLDER = "NaN"  # for a part that is decoded already: it is no JSON, so the text cannot hold it
 
 
@@ -44,8 +46,13 @@ def at_once(steps: Steps[T]) -> T:
             return found
 
 
-def decode_in_steps(text: str, what: str) -> Steps[Any]:
-    """As payload.decode; msgspec.DecodeError if it is not JSON, which need not be found before some of it was read."""
+def decode_in_steps(text: str, what: str, at_once: int = AT_ONCE) -> Steps[Any]:
+    """As payload.decode; msgspec.DecodeError if it is not JSON, which need not be found before some of it was read.
+
+    A text of more than `at_once` characters must be an object or a list.
+    """
+    if len(text) > at_once:
+        return (yield from _Decoder(text, what, is_checked=False).run())
     try:
         msgspec.json.decode(text, type=msgspec.Raw)  # checks the syntax and makes nothing: 2 ms for 1 MB
     except RecursionError:
@@ -54,7 +61,7 @@ def decode_in_steps(text: str, what: str) -> Steps[Any]:
         yield from check_unreadable(text, what)
         raise
     yield
-    return (yield from _Decoder(text, what).run())
+    return (yield from _Decoder(text, what, is_checked=True).run())
 
 
 def check_unreadable(text: str, what: str) -> Steps[None]:
@@ -128,11 +135,15 @@ class _Container:
 
 
 class _Decoder:
-    """`text` is JSON, in which nothing but its syntax was checked."""
+    """Reads JSON. If its syntax `is_checked`, that need not be done again.
 
-    def __init__(self, text: str, what: str) -> None:
+    Else it is checked here: each part by its decoder, and between parts what holds them together, brackets and commas.
+    """
+
+    def __init__(self, text: str, what: str, *, is_checked: bool) -> None:
         self._text = text
         self._what = what
+        self._is_checked = is_checked
 
     def run(self) -> Steps[Any]:
         text, what = self._text, self._what
@@ -149,15 +160,24 @@ class _Decoder:
                     raise too_deep(what)
                 open.append(_Container(start))
             elif character in "]}":
+                if not open or text[open[-1].start] + character not in ("[]", "{}"):
+                    raise msgspec.DecodeError(f"JSON is malformed: unexpected {character} (character {start})")
                 closed = open.pop()
                 if end - closed.start > PART:
                     value = yield from self._decoded(closed, end, depth=len(open) + 1)
                     (open[-1] if open else whole).decoded.append((closed.start, end, value))
             if number % TOKENS == 0 or end - start > PART:
                 yield
-        if whole.decoded:
-            return whole.decoded[0][2]
-        return (yield from _part([text], what, 1))
+        if open:
+            raise msgspec.DecodeError("Input data was truncated")
+        if not whole.decoded:
+            if not self._is_checked and len(text := text.strip()) > PART:
+                raise msgspec.DecodeError("JSON is malformed: neither an object nor a list")
+            return (yield from _part([text], what, 1))
+        start, end, value = whole.decoded[0]
+        if not self._is_checked and (text[:start] + text[end:]).strip(_SPACE):
+            raise msgspec.DecodeError("JSON is malformed: trailing characters")
+        return value
 
     def _cut(self, container: _Container, start: int, end: int) -> None:
         """Between `start` and `end` is no string and no bracket: commas there are those of the container."""
@@ -183,6 +203,8 @@ class _Decoder:
                 at = following[1]
                 following = next(inner, None)
             pieces.append(self._text[at:until])
+            if len(container.cuts) > 1 and not values and not pieces[0].strip(_SPACE):
+                raise msgspec.DecodeError(f"JSON is malformed: a comma too much (character {until})")
             part = yield from _part(pieces, self._what, depth, values, "[]" if is_list else "{}")
             if is_list:
                 items += part

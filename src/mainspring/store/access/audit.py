@@ -6,7 +6,7 @@ servers run as may insert and read rows; a function deletes those that retention
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ WINDOW = 5000  # rows that a search reads at a time
 WINDOWS = 10  # and so often, for one page
 
 
-class Difference(msgspec.Struct, frozen=True):
+class Difference(msgspec.Struct, frozen=True, gc=False):
     old: Any
     new: Any
 
@@ -67,6 +67,41 @@ async def changed(conn: Connection, actor: Actor, action: str, subject: str, old
     changes = differences(old, new)
     if changes or (old is None) != (new is None):
         await _insert(conn, actor, action, subject, changes, None, None)
+
+
+class Change(NamedTuple):
+    """One of many changes, as `changed` takes it."""
+
+    action: str
+    subject: str
+    old: object
+    new: object
+
+
+_INSERT_ALL = """
+    insert into mainspring.audit (actor, role, token_id, action, subject, changes, address, request_id)
+    select $1, $2, $3, g.action, g.subject, g.changes::jsonb, $7, $8
+      from unnest($4::text[], $5::text[], $6::text[]) with ordinality as g(action, subject, changes, place)
+     order by g.place
+"""
+
+
+Rest = Callable[[], Awaitable[None]]  # awaited between two changes: to compare one takes up to a tenth of a millisecond
+
+
+async def all_changed(conn: Connection, actor: Actor, given: Sequence[Change], rest: Rest) -> None:
+    """The same for many changes of one actor, in one statement."""
+    rows = []
+    for action, subject, old, new in given:
+        changes = differences(old, new)
+        if changes or (old is None) != (new is None):
+            rows.append((action, _text(subject), msgspec.json.encode(changes).decode()))
+        await rest()
+    if not rows:
+        return
+    who = (_text(actor.name), str(actor.role), actor.token)
+    columns = map(list, zip(*rows, strict=True))
+    await conn.execute(_INSERT_ALL, *who, *columns, _text(actor.address), _text(actor.request_id))
 
 
 async def refused(

@@ -49,13 +49,17 @@ async def check(conn: Connection, name: str, other: str) -> None:
         at = None if found is None else found["after"]
 
 
-_WAIT_FOR = "select name from mainspring.schedule where policies->>'after' = $1 and name <> $1 order by name limit 5"
+_WAIT_FOR = """
+    select name, policies->>'after' as other from mainspring.schedule
+     where policies->>'after' = any($1::text[]) and name <> all($1::text[]) order by other, name limit 5
+"""
 
 
-async def check_unused(conn: Connection, name: str) -> None:
+async def check_unused(conn: Connection, names: Sequence[str]) -> None:
     """Refuse to delete what others wait for."""
-    waiting = [row["name"] for row in await conn.fetch(_WAIT_FOR, name)]
-    if waiting:
+    if found := await conn.fetch(_WAIT_FOR, names):
+        name = found[0]["other"]
+        waiting = [row["name"] for row in found if row["other"] == name]
         raise Conflict(
             f"schedule {name!r} cannot go: {', '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for it; "
             f"first `mainspring schedule edit {waiting[0]} --clear after`",

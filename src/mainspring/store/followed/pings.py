@@ -7,6 +7,7 @@ Next: model/watch/pings.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -17,20 +18,25 @@ OPEN = 100  # tasks of a schedule
 _UNCOMMITTED = timedelta(seconds=2)  # within which a run by hand is committed, whose plan time is its own instant
 
 _FORGET = """
-    with gone as (delete from mainspring.ping where schedule_id = $1)
-    delete from mainspring.ping_cursor where schedule_id = $1
+    with gone as (delete from mainspring.ping where schedule_id = any($1::integer[]))
+    delete from mainspring.ping_cursor where schedule_id = any($1::integer[])
 """
 _FOLLOW = """
-    insert into mainspring.ping_cursor (schedule_id, read_to) values ($1, $2) on conflict (schedule_id) do nothing
+    insert into mainspring.ping_cursor (schedule_id, read_to) select id, $2 from unnest($1::integer[]) id
+    on conflict (schedule_id) do nothing
 """
 
 
-async def follow(conn: Connection, schedule: int, url: str | None, now: datetime) -> None:
-    """Tell of the tasks of a schedule from now on; without an address, of none."""
-    if url is None:
-        await conn.execute(_FORGET, schedule)
-    else:
-        await conn.execute(_FOLLOW, schedule, now)
+async def follow(conn: Connection, schedules: Sequence[int], now: datetime) -> None:
+    """Tell of the tasks of these schedules from now on."""
+    if schedules:
+        await conn.execute(_FOLLOW, schedules, now)
+
+
+async def forget(conn: Connection, schedules: Sequence[int]) -> None:
+    """They have no address any longer: tell of none."""
+    if schedules:
+        await conn.execute(_FORGET, schedules)
 
 
 # All plan times before the cursor of the planner are decided. That of a disabled schedule stands still, and only runs

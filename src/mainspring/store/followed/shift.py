@@ -7,6 +7,7 @@ Next:   store/watch/missed_starts.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from mainspring.model.schedules.schedules import Policies
@@ -22,10 +23,10 @@ def of(policies: Policies) -> timedelta:
     return min(timedelta(seconds=policies.delay + policies.jitter), MOST)
 
 
-async def note(conn: Connection, policies: Policies) -> None:
-    """A schedule has these policies from now on."""
-    if policies.delay or policies.jitter:
-        await conn.execute(_GROW, of(policies))
+async def note(conn: Connection, policies: Sequence[Policies]) -> None:
+    """Schedules have these policies from now on."""
+    if shifted := [of(one) for one in policies if one.delay or one.jitter]:
+        await conn.execute(_GROW, max(shifted))
 
 
 async def longest(conn: Connection) -> timedelta:

@@ -20,22 +20,26 @@ from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import columns
 
 _FOLLOW = """
-    insert into mainspring.slo as s (schedule_id, counted_to, look_at) values ($1, $2, $2)
+    insert into mainspring.slo as s (schedule_id, counted_to, look_at) select id, $2, $2 from unnest($1::integer[]) id
     on conflict (schedule_id) do update set look_at = least(s.look_at, excluded.look_at)
 """
 _FORGET = """
-    with minutes as (delete from mainspring.slo_minute where schedule_id = $1),
-         hours as (delete from mainspring.slo_hour where schedule_id = $1)
-    delete from mainspring.slo where schedule_id = $1
+    with minutes as (delete from mainspring.slo_minute where schedule_id = any($1::integer[])),
+         hours as (delete from mainspring.slo_hour where schedule_id = any($1::integer[]))
+    delete from mainspring.slo where schedule_id = any($1::integer[])
 """
 
 
-async def follow(conn: Connection, schedule: int, objective: Slo | None, now: datetime) -> None:
-    """Count the plan times of a schedule after now; without an objective, forget what was counted."""
-    if objective is None:
-        await conn.execute(_FORGET, schedule)
-    else:
-        await conn.execute(_FOLLOW, schedule, now)
+async def follow(conn: Connection, schedules: Sequence[int], now: datetime) -> None:
+    """Count the plan times of these schedules after now."""
+    if schedules:
+        await conn.execute(_FOLLOW, schedules, now)
+
+
+async def forget(conn: Connection, schedules: Sequence[int]) -> None:
+    """They have no objective any longer: forget what was counted."""
+    if schedules:
+        await conn.execute(_FORGET, schedules)
 
 
 class Cursor(NamedTuple):

@@ -1,6 +1,6 @@
-"""Backfill: runs for plan times in the past, a limited number at a time.
+"""Backfill: runs for plan times in the past, a limited number at a time; and a single run at once, by hand.
 
-It skips plan times that have a task, so a backfill can be repeated, resumed, and run twice at once. Its tasks are apart
+A backfill skips plan times that have a task, so it can be repeated, resumed, and run twice at once. The tasks are apart
 from the plan: no overlap policy counts them (store/schedules/overlap.py), and no change of the schedule revokes them.
 """
 
@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from mainspring.errors import InvalidTransition, ScheduleNotFound, ValidationError
-from mainspring.model.schedules.planning import arguments
+import asyncpg
+
+from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
+from mainspring.model.schedules.planning import INSTANT, arguments
 from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import PENDING
 from mainspring.store.flows.checked import CHECKED, CHECKED_COLUMNS, PRIORITY, checking
+from mainspring.store.followed import runs
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.schedules import Stored, chosen_scopes
+from mainspring.store.schedules.schedules import Stored, find
 
 MOST = 100_000  # plan times × scopes in one backfill
 AT_ONCE = 1_000  # submitted in one statement
@@ -156,3 +160,37 @@ async def fill(conn: Connection, stored: Stored, fires: Sequence[FireKey], max_p
         chosen = fires[:room]
         tasks = await backfill(conn, stored, chosen) if chosen else []
     return Filled(len(chosen), tasks, live + len(tasks))
+
+
+async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> list[int]:
+    """Run it once now, all its scopes or those given, apart from its plan; returns the tasks."""
+    stored = await find(conn, name)
+    policies = stored.schedule.policies
+    if stored.schedule.kind == "daemon":
+        raise InvalidTransition(f"schedule {name!r} keeps replicas running; there is no single run", field="schedule")
+    if not scopes and policies.provider is not None:
+        raise Conflict(
+            f"the scopes of {name!r} are told by its application; name those to run with --scope", field="scopes"
+        )
+    wanted = chosen_scopes(stored.schedule, scopes)
+    plan_time, times = stored.now, timing(stored.schedule)
+    while True:
+        # Only planners decide plan times; and another manual run may have taken this instant.
+        if times.after(plan_time - INSTANT) != plan_time:
+            args = [arguments(policies, stored.schedule.timezone, plan_time, scope) for scope in wanted]
+            try:
+                async with conn.transaction():  # a savepoint, where the caller has a transaction
+                    return await runs.make(conn, stored.id, wanted, plan_time, args, stored.now, origin="manual")
+            except asyncpg.UniqueViolationError:
+                pass
+        plan_time += INSTANT
+
+
+def chosen_scopes(schedule: Schedule, given: Sequence[str]) -> tuple[str, ...]:
+    """The scopes that a person names, each once, or all; Conflict if the schedule does not have one of them."""
+    known = schedule.policies.scopes
+    for scope in given if schedule.policies.provider is None else ():
+        if scope not in known:
+            there = ", ".join(known[:10]) or "none"
+            raise Conflict(f"schedule {schedule.name!r} has no scope {scope!r}; it has: {there}", field="scopes")
+    return tuple(dict.fromkeys(given)) or known or ("",)

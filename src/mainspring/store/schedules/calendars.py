@@ -6,7 +6,7 @@ Next: store/schedules/schedules.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -21,21 +21,30 @@ class Calendar(NamedTuple):
     name: str
     days: tuple[str, ...]
     version: int
+    app: str | None = None  # the application whose code defines it
+    manifest: str | None = None  # the set of manifests that owns it
 
 
-async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
-    """The schedule with the days that its calendars exclude; locks them until the caller's transaction ends."""
-    policies = schedule.policies
-    if not policies.calendars:
-        return schedule if not policies.excluded else replace(schedule, policies=replace(policies, excluded=()))
+async def days_of(conn: Connection, schedules: Iterable[Schedule]) -> dict[str, Sequence[str]]:
+    """The days of all calendars that these schedules use; locks them until the caller's transaction ends."""
+    names = sorted({name for schedule in schedules for name in schedule.policies.calendars})
+    if not names:
+        return {}
     rows = await conn.fetch(
         """
         select name, days from mainspring.calendar where namespace = 'default' and name = any($1::text[])
          order by name for share
         """,
-        policies.calendars,
+        names,
     )
-    days = {row["name"]: row["days"] for row in rows}
+    return {row["name"]: row["days"] for row in rows}
+
+
+def with_days(schedule: Schedule, days: Mapping[str, Sequence[str]]) -> Schedule:
+    """The schedule with the days that its calendars exclude."""
+    policies = schedule.policies
+    if not policies.calendars:
+        return schedule if not policies.excluded else replace(schedule, policies=replace(policies, excluded=()))
     for name in policies.calendars:
         if name not in days:
             raise CalendarNotFound(
@@ -99,8 +108,9 @@ async def using_jobs(conn: Connection) -> dict[str, list[str]]:
     return found
 
 
-_LIST = """
-    select name, days, version from mainspring.calendar
+_COLUMNS = "select name, days, version, app, manifest from mainspring.calendar"
+_LIST = f"""
+    {_COLUMNS}
      where namespace = 'default' and ($1::text is null or name > $1) order by name limit $2
 """
 
@@ -111,7 +121,14 @@ async def listing(conn: Connection, *, after: str | None = None, limit: int = 1_
     return Batch([_calendar(row) for row in rows], rows[-1]["name"] if len(rows) == limit else None)
 
 
-_ONE = "select name, days, version from mainspring.calendar where namespace = 'default' and name = $1"
+_ONE = f"{_COLUMNS} where namespace = 'default' and name = $1"
+_NAMED = f"{_COLUMNS} where namespace = 'default' and name = any($1::text[]) order by name"
+
+
+async def named(conn: Connection, names: Sequence[str], *, lock: bool = False) -> dict[str, Calendar]:
+    """Those of these calendars that exist."""
+    rows = await conn.fetch(f"{_NAMED} for update" if lock else _NAMED, names)
+    return {row["name"]: _calendar(row) for row in rows}
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Calendar | None:
@@ -120,7 +137,7 @@ async def find(conn: Connection, name: str, *, lock: bool = False) -> Calendar |
 
 
 def _calendar(row: Any) -> Calendar:
-    return Calendar(row["name"], tuple(row["days"]), row["version"])
+    return Calendar(row["name"], tuple(row["days"]), row["version"], row["app"], row["manifest"])
 
 
 async def days(conn: Connection, name: str, *, lock: bool = False) -> list[str] | None:

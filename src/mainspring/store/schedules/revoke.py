@@ -31,6 +31,8 @@ class Recalled(Struct, frozen=True):
     running: int  # started: they keep running
 
 
+NOTHING = Recalled(0, 0, 0)
+
 # The time of the change: the one that asked for a recall, or the one in this transaction.
 _SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s where s.id = gone.schedule_id))"
 
@@ -103,6 +105,37 @@ _RUNNING = f"""
     select count(*) from mainspring.task
      where schedule_id = $1 and state = {RUNNING:d} and origin is distinct from 'daemon'
 """
+
+
+# One probe for each of them, never a scan.
+_WITH_TASKS = """
+    select given.id from unnest($1::integer[]) as given(id)
+     where (select true from mainspring.task t where t.schedule_id = given.id limit 1)
+"""
+
+
+async def with_tasks(conn: Connection, schedules: Sequence[int]) -> set[int]:
+    """Those of these schedules that have tasks: no others have any to withdraw."""
+    return {row["id"] for row in await conn.fetch(_WITH_TASKS, schedules)}
+
+
+# What `recall` would find. A replica of a daemon is no planned task.
+_WOULD = f"""
+    select t.schedule_id,
+           count(*) filter (where {_UNSTARTED.replace("$1", "t.schedule_id")} and t.{IS_WAITING} and t.attempt = 0),
+           count(*) filter (where {_UNSTARTED.replace("$1", "t.schedule_id")} and t.state = {ASSIGNED:d}
+                              and t.attempt = 1 and t.cancel_at is null),
+           count(*) filter (where t.state = {RUNNING:d} and t.origin is distinct from 'daemon')
+      from unnest($1::integer[]) as given(id)
+      join lateral (select * from mainspring.task where schedule_id = given.id) t on true
+     group by t.schedule_id
+"""
+
+
+async def would_recall(conn: Connection, schedules: Sequence[int], after: datetime | None) -> dict[int, Recalled]:
+    """What a change of these schedules would do to their tasks now, all or the plan times after an instant."""
+    rows = await conn.fetch(_WOULD, schedules, after, None)
+    return {schedule: Recalled(*counts) for schedule, *counts in map(tuple, rows)}
 
 
 async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: datetime | None = None) -> Recalled:

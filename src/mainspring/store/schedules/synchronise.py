@@ -47,7 +47,7 @@ async def synchronise(conn: Connection, app: str, version: int, given: Sequence[
     names = [schedule.name for schedule in given]
     known = {stored.schedule.name: stored for stored in await schedules.listing(conn, names=names)}
     changed = []
-    for schedule in _in_order(given):
+    for schedule in in_order(given):
         stored = known.get(schedule.name)
         if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
             continue
@@ -57,7 +57,7 @@ async def synchronise(conn: Connection, app: str, version: int, given: Sequence[
     return changed
 
 
-def _in_order(given: Sequence[Schedule]) -> list[Schedule]:
+def in_order(given: Sequence[Schedule]) -> list[Schedule]:
     """By name, each behind the one that it waits for: one order of locks for concurrent starts."""
     by_name = {schedule.name: schedule for schedule in given}
     ordered: dict[str, Schedule] = {}
@@ -93,6 +93,8 @@ def _check_owner(stored: Stored, app: str) -> None:
         return
     name = stored.schedule.name
     owner = "was made by hand" if stored.app is None else f"belongs to the application {stored.app!r}"
+    if stored.manifest is not None:
+        owner = f"belongs to the set {stored.manifest!r} of manifests"
     raise Conflict(
         f"a schedule named {name!r} {owner}; give the one in the code another name, or all of its application's a "
         f'prefix, App("{app}", prefix="{app}."), or delete that one with `mainspring schedule delete {name}`',
@@ -119,7 +121,8 @@ async def put_calendar(conn: Connection, name: str, days: Sequence[str], *, chec
         users = list(await calendars.users(conn, name)) if is_new else []
         for stored in await schedules.listing(conn, names=users):
             if stored.app is None:  # refuse before any schedule changes
-                check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
+                used = await calendars.days_of(conn, [stored.schedule])
+                check_fires(calendars.with_days(stored.schedule, used), stored.now)
     for user in users:
         with suppress(ScheduleNotFound):  # deleted meanwhile
             await schedules.change(conn, user, lambda schedule: schedule)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -91,8 +91,7 @@ async def register(
         return False
     await _check_owners(conn, definitions, namespace)
     await _check_daemons(conn, definitions, namespace)
-    requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
-    await conn.execute(_POOLS, requirements)
+    requirements = await add_pools(conn, definitions.values())
     given = (
         namespace,
         list(definitions),
@@ -110,6 +109,13 @@ async def register(
         await conn.execute(_REFILL, namespace, list(definitions))
         await mark_gates(conn, list(definitions), namespace=namespace)
     return changed
+
+
+async def add_pools(conn: Connection, definitions: Collection[Definition]) -> list[str]:
+    """The requirements of these definitions, each with a pool. Pools come before jobs in the order of locks."""
+    requirements = [placement.encode(placement.requirements_of(definition)) for definition in definitions]
+    await conn.execute(_POOLS, requirements)
+    return requirements
 
 
 async def mark_gates(conn: Connection, names: Sequence[str], *, namespace: str = "default") -> None:
@@ -185,7 +191,7 @@ async def create(
     return changed
 
 
-_JOB = "select id, name, version, pool, definition, namespace from mainspring.job"
+_JOB = "select id, name, version, pool, definition, namespace, app, manifest from mainspring.job"
 
 
 def _job(row: Any) -> Job:
@@ -245,6 +251,18 @@ async def find(conn: Connection, name: str, *, namespace: str = "default") -> Jo
         raise ValidationError(f"job {name!r} cannot be read: {str(error)[:200]}", field="job") from None
 
 
+async def named(conn: Connection, names: Sequence[str], *, lock: bool = False) -> dict[str, Job]:
+    """Those of these jobs that exist, locked in the order of registrations; ValidationError if one cannot be read."""
+    order = "order by name for update" if lock else ""
+    found = {}
+    for row in await conn.fetch(f"{_JOB} where namespace = 'default' and name = any($1::text[]) {order}", names):
+        try:
+            found[row["name"]] = _job(row)
+        except UNREADABLE as error:
+            raise ValidationError(f"job {row['name']!r} cannot be read: {str(error)[:200]}", field="job") from None
+    return found
+
+
 _LIST = f"""
     {_JOB}
      where namespace = $1 and ($2::text is null or name > $2) and ($3::text[] is null or name like any ($3))
@@ -297,7 +315,7 @@ async def version(conn: Connection, name: str, definition: Definition, *, namesp
 
     Its pool comes first: `register` takes the two in this order, and another one could deadlock with it.
     """
-    await conn.execute(_POOLS, [placement.encode(placement.requirements_of(definition))])
+    await add_pools(conn, [definition])
     found: int | None = await conn.fetchval(
         "select version from mainspring.job where namespace = $1 and name = $2 for update", namespace, name
     )

@@ -45,7 +45,9 @@ class Cron:
         fold: Fold = "first",
         seed: str = "",
         field: str = "cron",
+        is_checked: bool = False,
     ) -> None:
+        """`is_checked`: it is known to fire, which takes as long to find out as all else."""
         if gap not in get_args(Gap):
             raise ValidationError(f"gap: {shown(gap)}; use {', '.join(get_args(Gap))}", field="gap")
         if fold not in get_args(Fold):
@@ -61,7 +63,7 @@ class Cron:
         self._gap: Gap = gap if self.is_fixed else "skip"
         self._fold: Fold = fold if self.is_fixed else "both"
         self._known: dict[datetime, datetime | None] = {}  # the last answers: schedules that share it ask the same
-        if self.after(_CHECKED_FROM) is None:
+        if not is_checked and self.after(_CHECKED_FROM) is None:
             if self._next_local(_CHECKED_FROM.replace(tzinfo=None)) is None:
                 raise _never(expression, field)
             raise ValidationError(

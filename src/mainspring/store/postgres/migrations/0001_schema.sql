@@ -78,6 +78,8 @@ create table mainspring.job (
     created_at timestamptz not null default mainspring.now(),
     updated_at timestamptz not null default mainspring.now(),
     held       timestamptz,                              -- set: mainspring.hold has its row, and its pool is gated
+    app        text,                                     -- the application whose code defines it; null: none does
+    manifest   text,                                     -- the set of manifests that owns it; null: none does
 
     -- What its submissions are checked against, so that one look-up finds all of it: fill_checks() copies it from the
     -- definition, the priority rules and the settings. All null for most jobs, which then pay nothing.
@@ -1849,6 +1851,7 @@ create table mainspring.schedule (
     code         jsonb,                                 -- what the code defined last; differs if edited by hand since
     synced_at    timestamptz,                           -- when the application last named it
     provider_app text,                                  -- the application that provides its scopes
+    manifest     text,                                  -- the set of manifests that owns it; null: none does
 
     created_at   timestamptz not null default mainspring.now(),
     updated_at   timestamptz not null default mainspring.now(),
@@ -1859,6 +1862,7 @@ create index schedule_job on mainspring.schedule (job_id);
 create index schedule_daemon on mainspring.schedule (id) where kind = 'daemon';
 create index schedule_updated on mainspring.schedule (updated_at);   -- planning does not write this column
 create index schedule_problem on mainspring.schedule (name) where problem is not null;
+create index schedule_manifest on mainspring.schedule (manifest, name) where manifest is not null;
 comment on column mainspring.schedule.next_plan_at is 'all plan times from here on are undecided';
 
 -- When each application last named its schedules: one of its schedules with an earlier synced_at is gone from its code.
@@ -1916,6 +1920,8 @@ create table mainspring.calendar (
     days       text[]      not null,                    -- 2026-12-25, 12-25 of every year, sun
     version    integer     not null default 1,
     is_spread  boolean     not null default false,      -- whether all schedules that use it have been given these days
+    app        text,                                    -- the application whose code defines it; null: none does
+    manifest   text,                                    -- the set of manifests that owns it; null: none does
     updated_at timestamptz not null default mainspring.now(),
     primary key (namespace, name)
 );
@@ -2401,7 +2407,7 @@ $$;
 -- Locks that a transaction takes by `for update`. Rows, because any role that can connect may take an advisory lock, and
 -- keep it.
 create table mainspring.work_lock (name text primary key);
-insert into mainspring.work_lock values ('partitions'), ('replicas'), ('admin token'), ('after');
+insert into mainspring.work_lock values ('partitions'), ('replicas'), ('admin token'), ('after'), ('manifest');
 
 
 -- 14 Figures --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import confirm, counted, fields, note, print_if_json, table
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,9 +153,7 @@ async def mute(
         until=end,
         duration=duration or ("1h" if end is None else None),
     )
-    confirm(
-        made, f"muted until {made.until.isoformat(timespec='seconds')}; `mainspring alert unmute {made.id}` ends it"
-    )
+    confirm(made, f"muted until {instant_text(made.until, 'seconds')}; `mainspring alert unmute {made.id}` ends it")
 
 
 @alert.operation("unmute", "mainspring alert unmute 3")

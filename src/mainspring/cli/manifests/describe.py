@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.render import cell, counted, visible
+from mainspring.model.words.instants import instant_text
 
 if TYPE_CHECKING:
     from mainspring.model.manifests.manifest import Manifest
@@ -86,7 +87,7 @@ def _next(change: Change) -> list[str]:
 
 
 def _instants(given: Sequence[datetime]) -> str:
-    return ", ".join(at.isoformat(sep=" ", timespec="seconds") for at in given) or "none"
+    return ", ".join(instant_text(at, "seconds") for at in given) or "none"
 
 
 def _recalled(change: Change) -> list[str]:

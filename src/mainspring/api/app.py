@@ -23,8 +23,18 @@ from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.answers import Answer, answer, etag, letting_go, version_of
-from mainspring.api.bodies import LARGE, Disconnected, as_json, check_json_type, read
-from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, raw_headers, request_id_of
+from mainspring.api.bodies import LARGE, Disconnected, check_json_type, read
+from mainspring.api.call import (
+    Call,
+    Receive,
+    Send,
+    headers_of,
+    in_time,
+    path_within,
+    query_of,
+    raw_headers,
+    request_id_of,
+)
 from mainspring.api.handlers import site
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.problems import MEDIA_TYPE, Internal, encoded, retry_after, status_of
@@ -32,12 +42,11 @@ from mainspring.api.routing import Router
 from mainspring.api.streams.followed import Followed
 from mainspring.api.streams.hub import Hub
 from mainspring.api.streams.sse import Streams
-from mainspring.api.table import BASE, LONGEST, Row
+from mainspring.api.table import BASE, Row
 from mainspring.errors import (
     Forbidden,
     MainspringError,
     NotFound,
-    StoreUnavailable,
     Unauthorized,
     ValidationError,
     shown,
@@ -48,7 +57,6 @@ from mainspring.operations import Connections
 from mainspring.operations.parts.giving_way import GivingWay
 from mainspring.operations.parts.output_readers import Together
 from mainspring.operations.requests.grouped import GroupedTasks
-from mainspring.operations.requests.large_values import HUGE, LargeValue
 from mainspring.operations.work import tasks
 from mainspring.operations.work.waiting import Waiting
 from mainspring.store.access import audit
@@ -169,7 +177,7 @@ class Api:
         call.query = query_of(call.scope)
         _check_namespace(call)
         if call.row.roles:
-            async with _in_time():
+            async with in_time():
                 call.caller = await self.guard.caller(
                     call.scope, call.headers, call.origin, call.request_id, offline=call.row.offline
                 )
@@ -186,7 +194,7 @@ class Api:
         wait = _wait(call)
         if self.giving_way is not None:
             await self.giving_way.wait()  # before it has a connection, of which there are few
-        async with _in_time(call.row.longest):
+        async with in_time(call.row.longest):
             view, replayed = await idempotency.once(call, key, given)
         if wait:
             await call.release()
@@ -252,11 +260,7 @@ class Api:
         if not data and call.row.shape.whole_body is None:
             return None
         check_json_type(call.headers)
-        if len(data) < HUGE:
-            return await as_json(data)
-        call.large = LargeValue()
-        call.large.value = await as_json(data)
-        return call.large.value
+        return await call.as_json(data)
 
     async def _after_end(self, call: Call, view: Any, given: dict[str, Any], wait: float) -> Any:
         """The view again, once the task has ended or `wait` seconds have passed; never an error."""
@@ -276,7 +280,7 @@ class Api:
                 raise Unauthorized("the token or session was revoked")
             return view
         try:
-            async with _in_time(), self.connections.acquire() as conn:
+            async with in_time(), self.connections.acquire() as conn:
                 if call.row.method == "GET":
                     return await call.operate(conn, given)
                 with long_json_as_text():
@@ -357,23 +361,6 @@ class _Watched:
     async def __call__(self, message: Any) -> None:
         self.status = self.status or message.get("status", 0)
         await self._send(message)
-
-
-class _in_time:
-    """A bound for what waits for PostgreSQL: a caller gets an error and never hangs."""
-
-    def __init__(self, longest: float = LONGEST) -> None:
-        self._longest = longest
-        self._timeout = asyncio.timeout(longest)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, *raised: Any) -> None:
-        try:
-            await self._timeout.__aexit__(*raised)
-        except TimeoutError:
-            raise StoreUnavailable(f"PostgreSQL has not answered within {self._longest:g} s; try again") from None
 
 
 async def _no_operation(conn: Any, actor: Any) -> None: ...

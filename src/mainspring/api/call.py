@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, quote
 
+from mainspring.api import bodies
 from mainspring.api.access.guard import Caller
 from mainspring.api.access.origins import Origin
 from mainspring.api.lent import LentConnection
-from mainspring.api.table import Row
-from mainspring.errors import Malformed
+from mainspring.api.table import LONGEST, Row
+from mainspring.errors import Malformed, StoreUnavailable
 from mainspring.model.access.actors import Actor
-from mainspring.operations.requests.large_values import LargeValue
+from mainspring.operations.requests.large_values import HUGE, LargeValue
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import long_json_as_text
 
@@ -48,6 +50,14 @@ class Call:
     caller: Caller | None = None  # None: the row wants none
     body: bytes = b""  # once it was read
     large: LargeValue | None = None  # what a large body became
+
+    async def as_json(self, data: bytes) -> Any:
+        """The body as JSON; what a large one becomes is held until `release`."""
+        if len(data) < HUGE:
+            return await bodies.as_json(data)
+        self.large = LargeValue()
+        self.large.value = await bodies.as_json(data)
+        return self.large.value
 
     async def release(self) -> None:
         """Nothing needs the body any more: free it in slices, if it is large."""
@@ -128,3 +138,20 @@ def query_of(scope: Any) -> list[tuple[str, str]]:
         )
     except ValueError:  # among them what is not UTF-8
         raise Malformed("the query is not percent-encoded UTF-8, or has too many parameters") from None
+
+
+class in_time:
+    """A bound for what waits for PostgreSQL: a caller gets an error and never hangs."""
+
+    def __init__(self, longest: float = LONGEST) -> None:
+        self._longest = longest
+        self._timeout = asyncio.timeout(longest)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._timeout.__aexit__(*raised)
+        except TimeoutError:
+            raise StoreUnavailable(f"PostgreSQL has not answered within {self._longest:g} s; try again") from None

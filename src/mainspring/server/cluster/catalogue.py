@@ -48,12 +48,16 @@ class Catalogue:
         self.strategy = strategy  # of placement, for jobs that name none
         self.settings = DEFAULTS  # that operators change at run time
         self.holds = NO_HOLDS
+        self._mark: str | None = None  # of what was read
         self.wake = asyncio.Event()
         self.on_holds: Signal[[]] = Signal()  # they have changed
 
     async def refresh(self) -> int:
-        """Read all jobs, pools, settings and holds."""
+        """Read all jobs, pools, settings and holds, if any of them has changed."""
         async with self._database.acquire() as conn:
+            mark = await jobs.mark(conn)  # before the rest: what changes meanwhile is read again
+            if mark == self._mark:
+                return 0
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
             gates = await jobs.gates(conn)
@@ -75,6 +79,7 @@ class Catalogue:
             self.holds = held
             self.on_holds.send()
         self._by_name = {job.name: job for job in self.jobs.values() if job.namespace == "default"}
+        self._mark = mark
         return 0
 
     def behind(self, gate: int) -> Requirements | None:

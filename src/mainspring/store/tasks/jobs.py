@@ -198,14 +198,39 @@ def _job(row: Any) -> Job:
     return msgspec.convert({**row, "definition": msgspec.json.decode(row["definition"], type=Definition)}, Job)
 
 
+PAGE = 100  # jobs that are read within a millisecond or two
+
+# `xmin` is the transaction that wrote the row.
+_MARK = """
+    select string_agg(written::text, ' ') from (
+        select (count(*), max(xmin::text::bigint), sum(xmin::text::bigint)) as written from mainspring.job union all
+        select (count(*), max(xmin::text::bigint), sum(xmin::text::bigint)) from mainspring.pool union all
+        select (count(*), max(xmin::text::bigint), sum(xmin::text::bigint)) from mainspring.setting union all
+        select (count(*), max(xmin::text::bigint), sum(xmin::text::bigint)) from mainspring.hold) tables
+"""
+
+
+async def mark(conn: Connection) -> str:
+    """A text that is another one after each change of jobs, pools, settings or holds."""
+    found: str = await conn.fetchval(_MARK)
+    return found
+
+
 async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
-    """All jobs, and by name why a definition cannot be read: such as one that a newer version wrote."""
-    found, unreadable = [], {}
-    for row in await conn.fetch(_JOB):
-        try:
-            found.append(_job(row))
-        except UNREADABLE as error:
-            unreadable[row["name"]] = str(error)[:200]
+    """All jobs, and by name why a definition cannot be read: such as one that a newer version wrote.
+
+    In pages: ten thousand jobs at once would hold the event loop.
+    """
+    found, unreadable, last = list[Job](), dict[str, str](), 0
+    while rows := await conn.fetch(f"{_JOB} where id > $1 order by id limit {PAGE}", last):
+        for row in rows:
+            try:
+                found.append(_job(row))
+            except UNREADABLE as error:
+                unreadable[row["name"]] = str(error)[:200]
+        last = rows[-1]["id"]
+        if len(rows) < PAGE:
+            break
     return found, unreadable
 
 

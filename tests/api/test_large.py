@@ -11,6 +11,8 @@ import pytest
 
 from mainspring.api import answers, app
 from mainspring.api.lent import LentConnection
+from mainspring.model.schedules.schedule_spec import ScheduleSpec
+from mainspring.operations.definitions import schedules
 from mainspring.operations.pages import Page
 from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import forecast
@@ -174,6 +176,14 @@ async def test_what_computes_between_its_statements_holds_no_connection(conn: Co
         assert [row[0] for row in await lent.fetch("select $1::integer", 7)] == [7]
         assert taken == 1
     assert (taken, lent.is_in_transaction()) == (0, False)
+
+
+async def test_a_forecast_that_is_kept_is_answered_whole_again(admin: Caller, conn: Connection, job: str) -> None:
+    await schedules.put(conn, ACTOR, "often", ScheduleSpec(job=job, cron="*/5 * * * *", enabled=True))
+    week = "from=2031-03-03T00:00:00Z&to=2031-03-10T00:00:00Z&cell=15m"
+    first, second = [(await admin.get(f"/api/v1/forecast?{week}")).json() for _ in range(2)]
+    assert len(first["cells"]) == 7 * 24 * 4
+    assert second == first
 
 
 async def test_a_forecast_is_computed_without_a_connection(

@@ -202,7 +202,8 @@ class Api:
         if self.giving_way is not None:
             await self.giving_way.wait()
         if replayed is None:
-            return await letting_go((view, *given.values()), self.as_answer(call, view))
+            made = self.as_answer(call, view)
+            return await (letting_go((view, *given.values()), made) if call.row.frees else made)
         if not wait:
             return replayed
         again = await self.as_answer(call, view)

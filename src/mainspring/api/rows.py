@@ -244,6 +244,7 @@ MANIFESTS = (
         errors=_COMPARES,
         most_bytes=MANIFEST_BYTES,
         longest=_LONG,
+        frees=True,
     ),
     Row(
         manifest.apply,
@@ -253,6 +254,7 @@ MANIFESTS = (
         errors=(*_COMPARES, errors.StaleVersion, errors.JobInUse),
         most_bytes=MANIFEST_BYTES,
         longest=_LONG,
+        frees=True,
     ),
     Row(
         manifest.export,
@@ -262,6 +264,7 @@ MANIFESTS = (
         computes=True,
         names=(("set_name", "set"),),
         errors=(errors.NotFound,),
+        frees=True,
     ),
 )
 ACCESS = (

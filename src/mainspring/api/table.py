@@ -53,6 +53,7 @@ class Row:
     waits: bool = False  # takes `wait`: answers once the task has ended
     most_bytes: int = MOST_BYTES  # of its body
     longest: float = LONGEST  # seconds that it may take, its connection and its commit included
+    frees: bool = False  # what it takes and gives is large and in no cache: it is freed bit by bit
     media_type: str = "application/json"
     other_types: tuple[str, ...] = ()  # of the answer, by Accept
     answered: tuple[int, ...] = ()  # other statuses with the same answer, which are no refusal

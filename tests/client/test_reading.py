@@ -42,6 +42,8 @@ EXAMPLES: Mapping[type[inspect.Type], Any] = {
 def later(kind: inspect.Type, outer: tuple[type, ...] = ()) -> Any:
     """An answer of this type with a member more in each object, and a new word in each enumeration."""
     match kind:
+        case inspect.LiteralType() if not isinstance(kind.values[0], str):
+            return kind.values[0]  # the version of a format: another one is another format
         case inspect.LiteralType() | inspect.EnumType():
             return LATER
         case inspect.StructType():

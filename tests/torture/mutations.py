@@ -338,10 +338,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a handler that goes on past its lease",
         (
+            Edit("agent/run/workers.py", "            if self._lease_expired(now):\n", "            if False:\n"),
             Edit(
                 "agent/run/workers.py",
-                "        if not self._lease_expired(now):\n            return False\n",
-                "        return False\n",
+                "                if self._lease_expired(boottime()):\n",
+                "                if False:\n",
             ),
             Edit("agent/agent.py", "                await self._lose_session()\n", "                pass\n"),
         ),

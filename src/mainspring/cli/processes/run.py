@@ -115,15 +115,9 @@ def worker(app: str, reload: bool, without_tls: bool, **given: Any) -> int:
 def run_process(
     app: str | None, given: dict[str, Any], main: Callable[[App | None, dict[str, Any]], Coroutine[Any, Any, None]]
 ) -> None:
-    """Set up logging, load the application, and run `main` with it and the settings that were given.
-
-    Until `main` calls `settle_memory`, garbage is collected seldom: almost nothing that is loaded can be, and to look
-    for it again and again takes a tenth of the start.
-    """
-    import gc
+    """Set up logging, load the application, and run `main` with it and the settings that were given."""
     import logging
 
-    gc.set_threshold(50_000)
     from mainspring.cli.load import load_app
     from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
 

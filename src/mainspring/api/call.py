@@ -52,8 +52,8 @@ class Call:
     large: LargeValue | None = None  # what a large body became
 
     async def as_json(self, data: bytes) -> Any:
-        """The body as JSON; what a large one becomes is held until `release`."""
-        if len(data) < HUGE:
+        """The body as JSON. What a large one becomes, or one that asks for much, is held until `release`."""
+        if len(data) < HUGE and not self.row.frees:
             return await bodies.as_json(data)
         self.large = LargeValue()
         self.large.value = await bodies.as_json(data)

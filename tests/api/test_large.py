@@ -22,7 +22,7 @@ from mainspring.operations.work import tasks
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import POOL_SIZE, Connection, Database
 from mainspring.store.postgres.rows import LONG, views_in_turns
-from mainspring.store.search.task_views import AttemptView
+from mainspring.store.views.task_views import AttemptView
 from tests.api.conftest import ACTOR, Caller
 from tests.conftest import MakeTask
 

@@ -15,10 +15,10 @@ from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import batches, flows, tasks
 from mainspring.operations.work.batches import NewBatch
-from mainspring.store.flows import flow_views, parents
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import dependencies, transitions
 from mainspring.store.tasks import tasks as stored
+from mainspring.store.views import flow_views, parents
 
 NARROW = Actor("token:ci", jobs=("hello*",))
 
@@ -224,7 +224,7 @@ async def test_a_retry_that_is_refused_or_too_large_changes_nothing(
     with pytest.raises(InvalidTransition):
         await tasks.retry(conn, ACTOR, first, with_children=True)
     await end(conn, first, TaskState.FAILED)
-    monkeypatch.setattr(parents, "MOST_REVIVED", 3)
+    monkeypatch.setattr(dependencies, "MOST_REVIVED", 3)
     with pytest.raises(ValidationError, match="with_children: more than 3 tasks"):
         await tasks.retry(conn, ACTOR, first, with_children=True)
     assert await states(conn, first, *children) == ["failed", *["skipped"] * 3]

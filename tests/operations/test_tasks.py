@@ -32,8 +32,8 @@ from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.operations.work import output, tasks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search.search import Count
-from mainspring.store.search.task_views import TaskSummary
 from mainspring.store.submission import drivers, submissions
+from mainspring.store.views.task_views import TaskSummary
 
 NARROW = Actor("token:ci", jobs=("report-*",))
 Operation = Callable[[Connection, Actor, int], Awaitable[Any]]

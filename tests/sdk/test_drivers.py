@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 
 from mainspring import App, Job, JobNotFound, ValidationError
 from mainspring.store.postgres.database import Connection
-from mainspring.store.search.task_views import TaskView
+from mainspring.store.views.task_views import TaskView
 
 
 class Undo(Exception):

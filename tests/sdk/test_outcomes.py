@@ -30,8 +30,8 @@ from mainspring import (
 from mainspring.model.tasks.payload import MAX_ERROR
 from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection
-from mainspring.store.search.task_views import AttemptView
 from mainspring.store.tasks import tasks
+from mainspring.store.views.task_views import AttemptView
 from tests.conftest import eventually
 
 

@@ -42,12 +42,21 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.daemons import daemons, replicas
-from mainspring.store.flows import expiry, parents
+from mainspring.store.flows import expiry
 from mainspring.store.followed import after
 from mainspring.store.limits import handover
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, revoke
-from mainspring.store.tasks import broadcasts, claims, control, dependencies, jobs, sticky, tasks, transitions
+from mainspring.store.tasks import (
+    broadcasts,
+    claims,
+    control,
+    dependencies,
+    jobs,
+    sticky,
+    tasks,
+    transitions,
+)
 from mainspring.store.tasks.sticky import Contest
 from mainspring.store.tasks.transitions import into_history
 
@@ -312,10 +321,10 @@ CASES = (
         lambda conn, task: dependencies.settle(conn, [task - 1]),
     ),
     Case(
-        "flows/parents.py:_BLOCK",
+        "tasks/dependencies.py:_BLOCK",
         states.BLOCK_AGAIN,
         retried_with_its_parent,
-        lambda conn, task: parents.block_again(conn, [task]),
+        lambda conn, task: dependencies.block_again(conn, [task]),
     ),
     Case("flows/expiry.py:_EXPIRE", states.SKIP, too_late, lambda conn, _: expiry.expire(conn, 10)),
     Case(

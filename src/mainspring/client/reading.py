@@ -19,7 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from mainspring.model.tasks.states import TERMINAL, TaskState
-from mainspring.store.search.task_views import TaskView
+from mainspring.store.views.task_views import TaskView
 
 _PLAIN: dict[type[inspect.Type], Any] = {
     inspect.AnyType: Any,

@@ -36,9 +36,9 @@ from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.task import Decode, Task
 from mainspring.store.figures.stats import Stats
 from mainspring.store.postgres.database import Database
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.submission.drivers import check_connection
 from mainspring.store.submission.submissions import Request
+from mainspring.store.views.task_views import TaskView
 from mainspring.sync import SYNC_TIMEOUT, Make
 
 P = ParamSpec("P")

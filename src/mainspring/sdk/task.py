@@ -16,8 +16,8 @@ from mainspring.errors import ResultLost, TaskFailed, ValidationError, shown
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations.work import tasks
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.tasks.tasks import Ended
+from mainspring.store.views.task_views import TaskView
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App

@@ -33,9 +33,9 @@ from mainspring.server.server import Server
 from mainspring.store.cluster import agents
 from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import broadcasts, claims, control, jobs, rescue, tasks
+from mainspring.store.views.task_views import TaskView
 
 LEASE = 60.0
 LEAD = 5.0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.config import Settings
     from mainspring.model.messages import Ending
     from mainspring.sdk.app import App
-    from mainspring.store.search.task_views import AttemptView
+    from mainspring.store.views.task_views import AttemptView
 
 COLUMNS = 80  # of the narrowest terminal
 HEADER = "FIRED         JOB        LATE BY  AND THEN"

@@ -37,9 +37,9 @@ from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
     from mainspring.operations.requests.new_tasks import NewTask, Submitted
-    from mainspring.store.flows.parents import Graph
     from mainspring.store.search.search import Count
-    from mainspring.store.search.task_views import TaskSummary, TaskView
+    from mainspring.store.views.parents import Graph
+    from mainspring.store.views.task_views import TaskSummary, TaskView
 
 MAX_LIMIT = 500
 PATIENCE = 5.0  # seconds that `task list` searches for a full page

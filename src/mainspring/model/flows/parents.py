@@ -2,7 +2,7 @@
 
 JSON, a list with an object for each parent, by number: `id`, `job`, `state`, `result`, `error_code`. Up to 64 kB: more
 than that goes without the results, and if it is still more, with nothing but the ids.
-Next: store/flows/parents.py
+Next: store/views/parents.py
 """
 
 from __future__ import annotations

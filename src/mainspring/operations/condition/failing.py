@@ -17,7 +17,7 @@ from mainspring.operations import pages
 from mainspring.operations.work import tasks
 from mainspring.store.figures import streaks
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.search.task_views import TaskSummary
+from mainspring.store.views.task_views import TaskSummary
 
 MOST = 50  # jobs
 WITHIN = timedelta(days=1)

@@ -16,13 +16,13 @@ from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING, TaskState
 from mainspring.model.tasks.waits import Wait
 from mainspring.operations.parts.task_views import TaskDetail, phases
 from mainspring.store.cluster import settings
-from mainspring.store.flows.parents import Graph
 from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.search import whole
 from mainspring.store.search.search import MOST_COUNTED, Count
-from mainspring.store.search.task_views import TaskView, WaitView
 from mainspring.store.tasks import broadcasts
+from mainspring.store.views.parents import Graph
+from mainspring.store.views.task_views import TaskView, WaitView
 
 SHOWN = whole.MOST  # runs of a broadcast that are shown with it
 WAITING = tuple(state.label for state in (BLOCKED, PENDING, ASSIGNED))  # those of store/limits/waits.py

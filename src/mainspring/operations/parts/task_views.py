@@ -1,6 +1,6 @@
 """What the operations of tasks answer: details with their phases, the step of an action.
 
-Next: store/search/task_views.py
+Next: store/views/task_views.py
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from mainspring.store.flows.parents import Graph
 from mainspring.store.search.search import Count
-from mainspring.store.search.task_views import AttemptView, TaskView, WaitView
 from mainspring.store.tasks.broadcasts import ChildView
+from mainspring.store.views.parents import Graph
+from mainspring.store.views.task_views import AttemptView, TaskView, WaitView
 
 
 class Phase(msgspec.Struct, frozen=True):

@@ -52,10 +52,10 @@ from mainspring.store.batches import batches
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import lookup
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.submission import enqueue
 from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import jobs
+from mainspring.store.views.task_views import TaskView
 
 MOST = 10_000  # tasks that are submitted at once
 MOST_PARENTS = 1000

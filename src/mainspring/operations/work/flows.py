@@ -16,10 +16,10 @@ from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import check_reach
 from mainspring.operations.work import batches
-from mainspring.store.flows import flow_views
-from mainspring.store.flows.flow_views import FlowView
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.submission import drivers, submissions
+from mainspring.store.views import flow_views
+from mainspring.store.views.flow_views import FlowView
 
 MOST = 10_000
 

@@ -33,9 +33,9 @@ from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import search
 from mainspring.store.search.filters import Filters
 from mainspring.store.search.search import Count, Found
-from mainspring.store.search.task_views import AttemptView, TaskSummary, TaskView
 from mainspring.store.tasks import broadcasts, control, tasks
 from mainspring.store.tasks.broadcasts import ChildView
+from mainspring.store.views.task_views import AttemptView, TaskSummary, TaskView
 
 MOST_ACTED_ON = 1000  # tasks, in one step
 WHOLE_AT_ONCE = 50  # tasks of a page with all that they hold

@@ -23,10 +23,10 @@ from mainspring.sdk.task import Decode, result_of
 from mainspring.store.batches import batches
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.postgres.database import Database
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.submission.drivers import submit, submit_sync
 from mainspring.store.submission.enqueue import submit_each
 from mainspring.store.submission.submissions import BulkSubmission, CloseBatch, Request, Submission
+from mainspring.store.views.task_views import TaskView
 from mainspring.sync import SYNC_TIMEOUT, SyncBridge
 
 P = ParamSpec("P")

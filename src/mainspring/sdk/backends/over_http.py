@@ -41,7 +41,6 @@ from mainspring.sdk.backends.on_database import Operation, P, R
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.task import Decode, result_of
 from mainspring.store.postgres.database import Database
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.submission.submissions import (
     BulkSubmission,
     CloseBatch,
@@ -51,6 +50,7 @@ from mainspring.store.submission.submissions import (
     Submission,
 )
 from mainspring.store.tasks.tasks import Ended
+from mainspring.store.views.task_views import TaskView
 from mainspring.sync import SYNC_TIMEOUT, SyncBridge
 
 PART = 64 * 1024  # bytes of lines that are sent at once

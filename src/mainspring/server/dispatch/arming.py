@@ -1,7 +1,7 @@
 """Arming: send the tasks of a claim to the agents that they were claimed for; find claims that were not sent yet.
 
 Reads   store.tasks.claims   (claims whose answer was lost, or that another server has made)
-        store.flows.parents  (what became of the tasks that some of them ran after)
+        store.views.parents  (what became of the tasks that some of them ran after)
 Writes  store.tasks.claims   (assigned → pending, for what could not be sent)
 Sends   Dispatch, through the gateway
 Next:   server/agents/gateway.py
@@ -17,9 +17,9 @@ from mainspring.model.limits.holds import NO_HOLDS, Holds
 from mainspring.model.messages import Armed
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.store.flows import parents
 from mainspring.store.postgres.database import Connection, DedicatedConnection
 from mainspring.store.tasks import claims
+from mainspring.store.views import parents
 
 FEW = 10  # tasks that start before the next statement is prepared; with more, PostgreSQL and handlers work side by side
 TURNS = 3  # of the event loop, from a posted dispatch to its handler's first line: it is written, received, started

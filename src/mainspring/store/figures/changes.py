@@ -17,7 +17,7 @@ import msgspec
 from mainspring.model.tasks.states import ASSIGNED, TaskState
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import readable, views
-from mainspring.store.search.task_views import labelled
+from mainspring.store.views.task_views import labelled
 
 IDS = 100  # of each job and state, the newest
 EARLY = timedelta(seconds=2)  # by which the time in a row may be before that of its transaction's id

@@ -1,1 +1,1 @@
-"""Bounds, rules, deadlines, and what tasks know of those that they ran after, in the database."""
+"""Bounds, priority rules and deadlines, in the database. Imports tasks/ and below."""

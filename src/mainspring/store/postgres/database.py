@@ -143,7 +143,7 @@ class Database:
         other._session = _SESSION | {
             "statement_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
             "idle_in_transaction_session_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
-            # A statement over the history opens the partitions that it needs (store/search/recent.py); to plan it for
+            # A statement over the history opens the partitions that it needs (store/views/recent.py); to plan it for
             # its values takes longer than to run it.
             "plan_cache_mode": "force_generic_plan",
             "enable_partition_pruning": "on",

@@ -27,8 +27,8 @@ from mainspring.model.words.zones import Change, by_its_clocks, change_around
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.fires import FireRow, UsedUp, last_decided, skipped_by, used_up, versions
 from mainspring.store.schedules.schedules import Stored
-from mainspring.store.search.task_views import AttemptView, TaskView
 from mainspring.store.tasks import tasks
+from mainspring.store.views.task_views import AttemptView, TaskView
 
 SCOPES_SHOWN = 20  # scopes whose tasks are described one by one
 

@@ -1,1 +1,1 @@
-"""Search: tasks and schedules by what is known of them, in bounded time, and as people see them."""
+"""Search: tasks and schedules by what is known of them, in bounded time. Imports schedules/ and below."""

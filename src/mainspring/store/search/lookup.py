@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.search import recent
+from mainspring.store.views import recent
 
 Named = list[tuple[int, str]]
 

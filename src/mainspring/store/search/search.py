@@ -1,12 +1,12 @@
 """Search: tasks that match filters, the newest first, in bounded time however much history there is.
 
-Most pages are full after one statement, which looks at what is recent (store/search/recent.py). Else, because ids grow
+Most pages are full after one statement, which looks at what is recent (store/views/recent.py). Else, because ids grow
 with time, a search walks down from the newest id in windows: each is an index scan of bounded length, longer while that
 is fast. It stops after a full page or `patience` seconds, and says how far it got. Two filters narrow the walk itself:
 times of creation, because ids follow them, and times of ends, because a BRIN index on `recorded_at` rules out most of
 the history. Decision 40 has the figures.
 Reads   mainspring.task, mainspring.task_history
-Next:   store/search/task_views.py
+Next:   store/views/task_views.py
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import msgspec
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.postgres.rows import clamped, fetched, readable
-from mainspring.store.search import recent
 from mainspring.store.search.filters import Conditions, Filters
-from mainspring.store.search.recent import CREATED_WITHIN
-from mainspring.store.search.task_views import (
+from mainspring.store.views import recent
+from mainspring.store.views.recent import CREATED_WITHIN
+from mainspring.store.views.task_views import (
     FINISHED,
     FINISHED_SUMMARY,
     LIVE,

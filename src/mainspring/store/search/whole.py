@@ -1,7 +1,7 @@
 """Whole: one task with everything known of it, for most tasks in one round trip.
 
 Reads   mainspring.task, mainspring.task_history, mainspring.attempt, mainspring.dependency, mainspring.pool
-Next:   store/search/recent.py
+Next:   store/views/recent.py
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 from mainspring.model.flows.options import read_options
 from mainspring.model.tasks.pools import unblocked
 from mainspring.model.tasks.states import BLOCKED, PENDING
-from mainspring.store.flows import parents
 from mainspring.store.postgres.connection import is_producer
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import clamped, fetched
-from mainspring.store.search import recent
-from mainspring.store.search.task_views import AttemptView, TaskView, task_view
 from mainspring.store.tasks.tasks import attempts, by_id, no_task
+from mainspring.store.views import parents, recent
+from mainspring.store.views.task_views import AttemptView, TaskView, task_view
 
 MOST = 100  # attempts that are shown with their task, the last ones
 

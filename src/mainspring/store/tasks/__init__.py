@@ -1,1 +1,1 @@
-"""Jobs, and the life of a task from enqueue to its history row. Imports search/ and below."""
+"""Jobs, and the life of a task from enqueue to its history row. Imports views/ and below."""

@@ -39,10 +39,10 @@ from mainspring.model.tasks.states import (
 from mainspring.store.cluster.holds import any_hold_of
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
-from mainspring.store.search.task_views import labelled
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.claims import BATCH_TOKENS
 from mainspring.store.tasks.transitions import into_history, noted
+from mainspring.store.views.task_views import labelled
 
 CHILDREN_OF_A_BATCH = 1000  # fewer than there are tokens: the parent takes the first
 FAILED_NAMED = 20  # agents that the result of a broadcast names

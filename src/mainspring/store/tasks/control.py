@@ -42,9 +42,9 @@ from mainspring.model.tasks.states import (
 )
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
-from mainspring.store.search.task_views import TaskView
 from mainspring.store.tasks import jobs, partitions, tasks
 from mainspring.store.tasks.transitions import asking_agents, into_history, noted
+from mainspring.store.views.task_views import TaskView
 
 _PAUSE = asking_agents(f"""
     update mainspring.task t set paused_at = coalesce(t.paused_at, mainspring.now())

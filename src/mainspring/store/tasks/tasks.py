@@ -21,12 +21,13 @@ from mainspring.model.tasks.states import (
     CancelMode,
     TaskState,
 )
-from mainspring.store.flows import parents
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import fetched, readable, views
-from mainspring.store.search import recent
-from mainspring.store.search.task_views import (
+from mainspring.store.tasks import dependencies, partitions
+from mainspring.store.tasks.transitions import asking_agents, into_history, noted
+from mainspring.store.views import recent
+from mainspring.store.views.task_views import (
     FINISHED,
     LIVE,
     RETURNS,
@@ -36,8 +37,6 @@ from mainspring.store.search.task_views import (
     named,
     task_view,
 )
-from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
 LAST_TOKEN = 2**63 - 1
 
@@ -257,10 +256,10 @@ async def run_again_with_children(conn: Connection, task: int, reaches: Callable
     """
     async with conn.transaction():
         await run_again(conn, task)
-        children = await parents.ended_because_of(conn, task, reaches)
+        children = await dependencies.ended_because_of(conn, task, reaches)
         revived = sorted(await run_each_again(conn, children)) if children else []
         if revived:
-            await parents.block_again(conn, revived)
+            await dependencies.block_again(conn, revived)
     return revived
 
 

@@ -11,9 +11,10 @@ from tests.conftest import MakeTask
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.search import recent, search, whole
+from mainspring.store.search import search, whole
 from mainspring.store.search.filters import Conditions, Filters
 from mainspring.store.tasks import partitions, tasks, transitions
+from mainspring.store.views import recent
 
 DAYS = 6
 

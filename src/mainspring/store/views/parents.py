@@ -1,21 +1,17 @@
-"""Parents: what became of the tasks that claimed tasks ran after; the graph around a task; what a failure has skipped.
+"""Parents: what became of the tasks that claimed tasks ran after; the graph around a task.
 
 Reads   mainspring.task, mainspring.task_history, mainspring.dependent
-Writes  pending → blocked, within the retry of a task with its children
 Next:   server/dispatch/arming.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Raw, Struct
 
-from mainspring.errors import ValidationError
 from mainspring.model.flows.parents import MOST_TOLD, UNKNOWN, Outcome, told
-from mainspring.model.tasks.pools import blocked
-from mainspring.model.tasks.states import BLOCK_AGAIN, TaskState
-from mainspring.store.postgres import hints
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection
 
 # A task that was retried by hand is live again. Sizes are as stored, compressed: no result is read to be left out.
@@ -111,74 +107,3 @@ async def related(conn: Connection, ids: Sequence[int]) -> list[Related]:
         for id, job, state, error_code in await conn.fetch(_RELATED, ids)
     }
     return [found.get(id, Related(id, None, UNKNOWN)) for id in ids]
-
-
-# ── what was skipped because of a task ──────────────────────────────────────────────────────────
-
-MOST_REVIVED = 10_000  # tasks in one transaction
-_MOST_EDGES = 100_000
-
-_BECAUSE = f"""
-    with recursive ended(id, cause, job_id) as (
-        select found.id, d.parent, found.job_id
-          from mainspring.dependent d
-         cross join lateral (select h.id, h.job_id from mainspring.task_history h
-                              where h.id = d.child and h.error_code = 'dependency' limit 1) found
-         where d.parent = $1
-        union
-        select found.id, d.parent, found.job_id
-          from ended join mainspring.dependent d on d.parent = ended.id
-         cross join lateral (select h.id, h.job_id from mainspring.task_history h
-                              where h.id = d.child and h.error_code = 'dependency' limit 1) found
-    )
-    select ended.id, ended.cause, coalesce(j.name, '') from ended left join mainspring.job j on j.id = ended.job_id
-     limit {_MOST_EDGES}
-"""
-
-
-async def ended_because_of(conn: Connection, task: int, reaches: Callable[[str], bool]) -> list[int]:
-    """The tasks of jobs within reach that ended unrun because of this one, and because of those."""
-    by_cause: dict[int, list[int]] = {}
-    for id, cause, job in await conn.fetch(_BECAUSE, task):
-        if reaches(job):
-            by_cause.setdefault(cause, []).append(id)
-    found, left = {task}, [task]
-    while left:
-        new = set(by_cause.get(left.pop(), ())) - found
-        found |= new
-        left += new
-    if len(found) > MOST_REVIVED:
-        raise ValidationError(
-            f"with_children: more than {MOST_REVIVED:,} tasks ended because of task {task}; retry some of them first, "
-            "each with its own children",
-            field="with_children",
-        )
-    return sorted(found - {task})
-
-
-# In the transaction that made them pending again, so that no claim has seen them. An edge to a parent that has not
-# succeeded and is not retried lets the settler end the task again.
-_BLOCK = f"""
-    with edge as (
-        insert into mainspring.dependency (parent, child)
-        select parent.id::bigint, t.id
-          from mainspring.task t cross join lateral jsonb_array_elements_text(t.options->'parents') as parent(id)
-         where t.id = any($1::bigint[]) and t.{BLOCK_AGAIN.leaves}
-           and not exists (select from mainspring.task_history h
-                            where h.id = parent.id::bigint and h.state = {TaskState.SUCCEEDED:d})
-        on conflict (parent, child) do update set child = excluded.child      -- it counts
-        returning child
-    ), counted as (
-        select child, count(*) as unmet, count(pg_notify('{hints.CHANNEL}', 'dependency')) as hints
-          from edge group by child
-    )
-    update mainspring.task t
-       set {BLOCK_AGAIN.enters}, waiting_for = counted.unmet, pool = {blocked("t.pool")}
-      from counted
-     where t.id = counted.child and t.{BLOCK_AGAIN.leaves}
-"""
-
-
-async def block_again(conn: Connection, tasks: Sequence[int]) -> None:
-    """pending → blocked, for those of `tasks` that have parents without success; in their retry's transaction."""
-    await conn.execute(_BLOCK, tasks)

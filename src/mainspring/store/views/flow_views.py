@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainspring.store.flows.parents import Related, related
 from mainspring.store.postgres.connection import Connection
+from mainspring.store.views.parents import Related, related
 
 MOST_TASKS = 200
 MOST_EDGES = 2000

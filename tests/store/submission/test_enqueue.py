@@ -526,6 +526,36 @@ async def test_submissions_in_one_statement_are_what_they_would_be_alone(conn: C
     assert [tuple(key) for key in keys] == [("alone", alone[4]), ("k", shared[4])]
 
 
+@pytest.mark.usefixtures("dsn")
+@pytest.mark.parametrize("other", ["report", "gated", "bounded", "held", "nobody"])
+async def test_what_jobs_are_among_them_changes_neither_the_tasks_nor_how_many_ids_are_drawn(
+    conn: Connection, other: str
+) -> None:
+    definitions = {"gated": define(Python("gated"), {"max_running": 1}), "held": define(Python("held"), {})}
+    await jobs.register(conn, definitions | {"bounded": define(Python("bounded"), {"max_queued": 10})})
+    await conn.execute("update mainspring.job set held = mainspring.now() where name = 'held'")
+    tagged = NOW._replace(tags=["a"], retries=2)
+    submissions = [NOW, tagged._replace(priority="low"), tagged._replace(job=other), NOW._replace(args='{"a": 1}')]
+    alone = [None if each.job == "nobody" else await submit(conn, each) for each in submissions]
+    heard: list[object] = []
+    await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
+    before = await conn.fetchval("select last_value from mainspring.task_id")
+    shared = await submit_each(conn, submissions)
+    assert [str(hint).split()[0] for hint in sorted(map(str, heard))] == (
+        ["due", "gate"] if other in ("gated", "held") else ["due"]
+    )
+    assert [each is None for each in shared] == [each is None for each in alone]
+    made = [each for each in shared if each is not None]
+    assert made == list(range(before + 1, before + 1 + len(made))), "in the order given, and none drawn in vain"
+    for one, other_one in zip(alone, shared, strict=True):
+        if one is not None and other_one is not None:
+            was, now = dict(await row(conn, one)), dict(await row(conn, other_one))
+            assert now["run_at"] == now["created_at"]
+            for name in ("id", "run_at", "created_at"):
+                del was[name], now[name]
+            assert now == was
+
+
 async def test_a_key_that_is_taken_gives_its_task_and_one_that_has_expired_is_left_out(conn: Connection) -> None:
     taken, expired = [await submit(conn, Submission("report", "{}", key=key)) for key in ("taken", "expired")]
     await conn.execute(

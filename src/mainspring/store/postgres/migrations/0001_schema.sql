@@ -1582,6 +1582,7 @@ declare
     hints bigint;
     bounded integer[];
     joined  bigint[];                            -- the batch of each task that was inserted into one
+    caller  text        := nullif(mainspring.caller(), current_user);
 begin
     perform mainspring.check_args(given) from unnest(args) given where mainspring.is_suspect(given);
     if options is not null then
@@ -1594,6 +1595,34 @@ begin
     if keys is not null then
         perform mainspring.check_key(given.key, given.ttl) from unnest(keys, key_ttls) as given(key, ttl)
           where given.key is not null;
+    end if;
+    -- Most have neither a time nor a key, and jobs without a gate or checks: half the price. All of them, or none.
+    if num_nonnulls(run_ats, delays, keys, expires, batches) = 0 then
+        with given as materialized (
+            select g.number, g.args, g.options, j.id as job_id, j.pool,
+                   case when g.priority is null then j.priority else mainspring.check_priority(g.priority) end as priority
+              from unnest(jobs, enqueue_each.args, priorities, enqueue_each.options) with ordinality
+                as g(job, args, priority, options, number)
+             cross join lateral (                -- `limit` keeps the order given, which the ids follow
+                 select j.id, j.pool, j.priority from mainspring.job j
+                  where j.namespace = 'default' and j.name = g.job and j.held is null and not j.is_checked
+                    and not j.definition ? 'gate' limit 1
+             ) j
+        ), plain as materialized (
+            select given.*, nextval('mainspring.task_id') as id from given
+             where (select count(*) from given) = cardinality(jobs)
+        ), inserted as (
+            insert into mainspring.task
+                (id, run_at, created_at, job_id, pool, state, priority, args, submitted_by, options)
+            select plain.id, made, made, plain.job_id, plain.pool, 1 /* pending */, plain.priority, plain.args, caller,
+                   plain.options
+              from plain
+        )
+        select array_agg(plain.id order by plain.number) into ids from plain;
+        if ids is not null then
+            perform pg_notify('mainspring', 'due');
+            return ids;
+        end if;
     end if;
     with given as materialized (
         select g.number, g.args, g.key, g.ttl, j.id as job_id, j.pool, j.gated, nextval('mainspring.task_id') as id,
@@ -1640,7 +1669,7 @@ begin
              is_bounded, options)
         select given.id, given.run_at, made, given.job_id, given.pool, 1 /* pending */,
                coalesce((given.ruled->>'ranked')::smallint, given.priority), given.args, given.key,
-               nullif(mainspring.caller(), current_user), given.batch, given.expires_at, nullif(given.is_bounded, false),
+               caller, given.batch, given.expires_at, nullif(given.is_bounded, false),
                case when given.ruled->>'rule' is null then given.options
                     else coalesce(given.options, '{}') || jsonb_build_object('rule', given.ruled->'rule') end
           from given where given.key is null or given.id in (select keyed.task_id from keyed)

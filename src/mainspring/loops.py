@@ -25,7 +25,7 @@ News = ParamSpec("News")
 Result = TypeVar("Result")
 
 JUST_AFTER = 0.002  # seconds after its time that an alarm rings: what is due at an instant is not due before it
-# Seconds between the ticks on which idle loops look: 40 loops that wake the process one by one cost it twice as much.
+# Seconds between the ticks on which idle loops look: one by one, 40 loops wake the process twice as often.
 TICK = 0.25
 _PHASE = random.uniform(0.0, TICK)  # of this process: servers do not tick together
 

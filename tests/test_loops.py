@@ -30,7 +30,8 @@ async def test_only_an_adaptive_loop_slows_down_when_it_finds_nothing(
     monkeypatch.setattr(loops, "_woken", at_once)
     with pytest.raises(LookupError):
         await loops.run_every(5.0, nothing, adaptive=adaptive)
-    assert all(4.5 <= wait <= 5.5 for wait in waits[:4])
+    assert 2.5 - loops.TICK / 2 <= waits[0] <= 5.5, "loops that start together spread"
+    assert all(4.5 - loops.TICK / 2 <= wait <= 5.5 for wait in waits[1:4])
     assert (waits[-1] > 15.0) is slower
 
 
@@ -170,6 +171,21 @@ def test_it_reaches_four_times_its_base_when_nothing_ever_comes() -> None:
     for _ in range(5 * 8):
         pace.after(0)
     assert pace.interval == 2.0
+
+
+@given(st.floats(0.0, 1e6), st.floats(0.001, 1000), st.floats(0.9, 1.1))
+def test_a_loop_is_never_later_for_the_sake_of_a_tick(now: float, interval: float, jitter: float) -> None:
+    wait = loops.until_tick(now, interval * jitter, interval * 1.1)
+    assert 0.0 < wait <= interval * 1.1
+    assert wait >= interval * 0.9 - loops.TICK * 1.001, "nor more than a tick sooner"
+
+
+@given(st.floats(0.0, 1e5), st.sampled_from([0.25, 0.5, 1.0, 2.0, 5.0]), st.floats(0.9, 1.1))
+def test_loops_that_look_on_a_tick_look_again_on_one(began: float, interval: float, jitter: float) -> None:
+    now = began + loops.until_tick(began, loops.TICK, 2 * loops.TICK)
+    ticks = loops.until_tick(now, interval * jitter, interval * 1.1) / loops.TICK
+    assert ticks == pytest.approx(round(ticks), abs=1e-6)
+    assert round(ticks) >= 1
 
 
 async def test_a_loop_that_begins_later_can_be_woken() -> None:

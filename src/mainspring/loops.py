@@ -25,6 +25,9 @@ News = ParamSpec("News")
 Result = TypeVar("Result")
 
 JUST_AFTER = 0.002  # seconds after its time that an alarm rings: what is due at an instant is not due before it
+# Seconds between the ticks on which idle loops look: one by one, 40 loops wake the process twice as often.
+TICK = 0.25
+_PHASE = random.uniform(0.0, TICK)  # of this process: servers do not tick together
 
 
 class Signal(Generic[News]):
@@ -61,9 +64,10 @@ class Alarm:
 async def run_every(
     interval: float, step: Step, wake: asyncio.Event | None = None, *, adaptive: bool = False, first: float = 0.0
 ) -> None:
-    """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, with jitter.
+    """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, a tenth later at most.
 
-    The first time is after `first` seconds, unless it is woken.
+    The first time is after `first` seconds, unless it is woken. The wait after it may be half as long, so that loops
+    that start together spread over the ticks.
 
     With `adaptive` the interval shrinks while there is work and grows while there is none. Use it to look for work,
     never to renew a lease.
@@ -74,6 +78,7 @@ async def run_every(
     pace = Pace(interval)
     name = getattr(step, "__qualname__", repr(step))
     faults = 0
+    shortest = 0.5  # of the interval
     await _woken(wake, first)
     while True:
         wake.clear()  # before the step: a wake-up during it must not be lost
@@ -87,9 +92,19 @@ async def run_every(
             # Short: store/postgres/connecting/reconnect.py decides how often PostgreSQL is probed.
             await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
-        wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)
+        wait = pace.after(found) if adaptive else interval
         if not found:
-            await _woken(wake, wait)
+            now = asyncio.get_running_loop().time()
+            await _woken(wake, until_tick(now, wait * random.uniform(shortest, 1.1), wait * 1.1))
+            shortest = 0.9
+
+
+def until_tick(now: float, wait: float, longest: float) -> float:
+    """Seconds until the tick nearest to `now + wait`; as given, if none lies between now and `longest`."""
+    nearest = round((now + wait - _PHASE) / TICK) * TICK + _PHASE - now
+    if nearest > longest:
+        nearest -= TICK
+    return nearest if nearest > 0.0 else wait
 
 
 async def _woken(wake: asyncio.Event, within: float) -> None:

@@ -40,6 +40,7 @@ MODULES = {
     "access.sessions": ("login", "sessions"),
     "access.tokens": ("token",),
     "access.audit": ("audit",),
+    "access.secrets": ("secret",),
     "access.roles": ("grant", "revoke"),
     "alerts.rules": ("alert",),
     "alerts.channels": ("channel",),

@@ -13,6 +13,7 @@ import uvicorn
 
 from mainspring.api.make import make_api
 from mainspring.store.postgres.database import Database
+from tests.secret_keys import Ring
 
 START_WITHIN = 10.0
 
@@ -28,7 +29,7 @@ def served_in_thread(dsn: str) -> Iterator[str]:
 
     async def serve() -> None:
         database = Database(dsn)
-        api = make_api(database)
+        api = make_api(database, keys=Ring())
         server = uvicorn.Server(uvicorn.Config(api, log_level="error", lifespan="off"))
         loops.append(asyncio.get_running_loop())
         stop.append(lambda: setattr(server, "should_exit", True))

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from mainspring.model.access.actors import Access, Role
+    from mainspring.model.secrets.references import SecretReference, secret
     from mainspring.sdk.app import App
     from mainspring.sdk.asgi import asgi
     from mainspring.sdk.flows.batch import Batch
@@ -87,6 +88,7 @@ __all__ = [
     "ResultLost",
     "RetryAfter",
     "Role",
+    "SecretReference",
     "ServerUnavailable",
     "Snooze",
     "StaleAttempt",
@@ -106,6 +108,7 @@ __all__ = [
     "current_task",
     "current_tasks",
     "group",
+    "secret",
 ]
 
 _CONTEXT = (
@@ -124,6 +127,7 @@ _ELSEWHERE = {
     "Call": "mainspring.sdk.job",
     **dict.fromkeys(("Chain", "Group", "Step", "chain", "group"), "mainspring.sdk.flows.flow"),
     "Job": "mainspring.sdk.job",
+    **dict.fromkeys(("SecretReference", "secret"), "mainspring.model.secrets.references"),
     "Task": "mainspring.sdk.task",
 }
 

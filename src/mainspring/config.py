@@ -78,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: str | None = None  # of an agent: wss://host:port, several with commas
     token: str | None = None  # of an agent
     token_file: str | None = None  # the file with it, in place of token; -: the standard input
+    secret_keys: str | None = None  # that encrypt secrets: ID:KEY, several with commas; the first one encrypts
+    secret_keys_file: str | None = None  # a file with more of them, one in a line, which only its owner can read
     clock_offset: float = 0.0  # added to this machine's clock, to try a wrong one
     skew_limit: float = DEFAULT_LIMIT  # how wrong the clock of an agent's machine may be without a warning
     stop_patience: float = 10.0  # for running attempts to end when the process stops

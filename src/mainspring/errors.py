@@ -5,12 +5,13 @@
     │   └── BadCursor, Malformed, TooLarge
     ├── NotFound               there is no such thing
     │   ├── JobNotFound, ScheduleNotFound, TaskNotFound, BatchNotFound, CalendarNotFound, AgentNotFound
-    │   └── ServerNotFound, TokenNotFound, RuleNotFound, AlertRuleNotFound, ChannelNotFound
+    │   └── ServerNotFound, TokenNotFound, RuleNotFound, AlertRuleNotFound, ChannelNotFound, SecretNotFound
     ├── Conflict               the thing exists, or is in the wrong state
     │   ├── InvalidTransition  with the `state` of the task, and those that are `allowed`
     │   ├── TaskExists         with the `id` of the task that has the key
     │   ├── BatchEnded         it takes no more tasks; with its `id`
     │   ├── NameTaken, JobInUse, StaleVersion
+    │   ├── SecretUnavailable  its key is missing
     │   ├── SessionSuperseded
     │   └── StaleAttempt
     ├── AccessDenied           PostgreSQL or a server refuses the user, or what the user wants to do
@@ -175,6 +176,10 @@ class ChannelNotFound(NotFound):
     code = "channel_not_found"
 
 
+class SecretNotFound(NotFound):
+    code = "secret_not_found"
+
+
 class Conflict(MainspringError):
     code = "conflict"
 
@@ -205,6 +210,12 @@ class JobInUse(Conflict):
     """A job that has schedules or live tasks is not deleted."""
 
     code = "job_in_use"
+
+
+class SecretUnavailable(Conflict):
+    """A secret cannot be encrypted or decrypted, mostly because its key is missing; the message says what to do."""
+
+    code = "secret_unavailable"
 
 
 class StaleVersion(Conflict):

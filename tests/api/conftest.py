@@ -15,6 +15,7 @@ from mainspring.model.tasks.define_job import command, define
 from mainspring.operations.definitions import jobs
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
+from tests.secret_keys import Ring
 
 ACTOR = Actor("test")
 BASE = "http://127.0.0.1:7070"
@@ -25,7 +26,7 @@ MakeCaller = Callable[..., Awaitable[Caller]]
 
 @pytest.fixture
 async def api(database: Database) -> AsyncIterator[Api]:
-    made = make_api(database)
+    made = make_api(database, keys=Ring())
     yield made
     await made.close()
 

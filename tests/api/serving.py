@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from mainspring.api.app import Api
 from mainspring.api.make import make_api
 from mainspring.store.postgres.database import Database
+from tests.secret_keys import Ring
 
 
 class Served(NamedTuple):
@@ -35,7 +36,7 @@ class Served(NamedTuple):
 async def serving(dsn: str) -> AsyncIterator[Served]:
     """A server of its own on this database."""
     database = Database(dsn)
-    api = make_api(database)
+    api = make_api(database, keys=Ring())
     config = uvicorn.Config(api, lifespan="off", ws="none", log_config=None)
     config.load()
     state = ServerState()

@@ -20,7 +20,7 @@ from mainspring.model.flows.rules import NewRule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
 from mainspring.operations.alerting import alert_rules, mutes
-from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import batches, tasks
 from mainspring.operations.work.batches import NewBatch
@@ -29,6 +29,7 @@ from mainspring.store.alerts import deliveries
 from mainspring.store.postgres.database import Connection
 from tests.api.conftest import ACTOR, MakeCaller
 from tests.api.worlds import digest_query
+from tests.secret_keys import Ring
 
 MARK = "payroll"  # in every name, key and argument of the other job
 DELIVERY = UUID(int=17)  # of a message about it
@@ -71,6 +72,7 @@ async def make_other(conn: Connection) -> Other:
     payroll = Callback("payroll", {"of": MARK})
     await batches.create(conn, ACTOR, NewBatch(name=MARK, on_success=payroll, on_failure=payroll))
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values (7, 1, array[$1::bigint])", made[2])
+    await secrets.put(conn, ACTOR, "payroll-key", "hunter2", keys=Ring())
     await rules.put(conn, ACTOR, "payroll-first", NewRule(jobs="payroll*", priority=9))
     await alert_rules.put(conn, ACTOR, "payroll-fails", AlertRuleSpec(kind="failed", names=["payroll"]))
     await alert_rules.put(conn, ACTOR, "payroll-misses", AlertRuleSpec(kind="missed", names=["payroll"]))
@@ -90,6 +92,7 @@ PATHS = {
     "daemons": "payroll-daemon",
     "batches": "1",
     "priority-rules": "payroll-first",
+    "secrets": "payroll-key",
     "alert-rules": "payroll-fails",
     "deliveries": str(DELIVERY),
 }
@@ -135,6 +138,7 @@ BODIES: dict[str, Any] = {
     "PUT /priority-rules/{name}": {"jobs": "payroll", "priority": 1},
     "PUT /alert-rules/{name}": {"kind": "failed"},
     "PATCH /alert-rules/{name}": {"severity": "critical"},
+    "PUT /secrets/{name}": {"value": "hunter2"},
     "PUT /channels/{name}": {"type": "webhook", "url": "https://127.0.0.1/"},
     "PATCH /channels/{name}": {"enabled": False},
     "POST /mutes": {"note": "quiet", "subjects": ["job:report"], "duration": 60},
@@ -174,6 +178,7 @@ STREAMED = {"GET /events", "GET /tasks/{id}/events", "GET /tasks/{id}/output", "
 # Operations for which somebody has asked what they tell of jobs out of reach, and put that into `make_other`, PATHS,
 # BODIES and QUERIES where the test below must reach for it.
 CONSIDERED = """
+    POST /actions/secrets/rotate;
     POST /actions/schedules; POST /actions/tasks; GET /agents; GET /agents/{name}; GET /agents/{name}/armed; POST
     /agents/{name}/drain; GET /agents/{name}/sessions; POST /agents/{name}/undrain; GET /alert-kinds; GET
     /alert-rules; DELETE /alert-rules/{name}; GET /alert-rules/{name}; PATCH /alert-rules/{name}; PUT
@@ -195,7 +200,8 @@ CONSIDERED = """
     /schedules/{name}; POST /schedules/{name}/backfill; POST /schedules/{name}/disable; POST
     /schedules/{name}/enable; GET /schedules/{name}/explain; GET /schedules/{name}/fires; GET
     /schedules/{name}/next; POST /schedules/{name}/run; POST /schedules/{name}/skip; GET /schedules/{name}/slo; POST
-    /schedules/{name}/unskip; GET /segments; GET /segments/moves; GET /servers; GET /servers/{name}; DELETE
+    /schedules/{name}/unskip; GET /secrets; DELETE /secrets/{name}; GET /secrets/{name}; PUT /secrets/{name}; GET
+    /segments; GET /segments/moves; GET /servers; GET /servers/{name}; DELETE
     /session; GET /session; GET /sessions; DELETE /sessions/{id}; GET /settings; PATCH /settings; GET /stats; GET
     /strips; GET /tasks; POST /tasks; POST /tasks/bulk; GET /tasks/count; POST /tasks/flow; DELETE /tasks/{id}; GET
     /tasks/{id}; PATCH /tasks/{id}; GET /tasks/{id}/attempts; POST /tasks/{id}/cancel; GET /tasks/{id}/children; GET

@@ -32,6 +32,33 @@ def test_every_command_has_help_with_the_shared_options(path: tuple[str, ...], o
     assert all(option in outcome.out for option in ("--dsn", "--data", "--json"))
 
 
+_EACH_ALONE = """
+import json, os
+import click
+from mainspring.cli.main import cli
+
+for name in cli.commands:
+    read, write = os.pipe()
+    if not os.fork():  # each loads one command, as a process does
+        command = cli.commands[name]
+        os.write(write, json.dumps(sorted(command.commands) if isinstance(command, click.Group) else []).encode())
+        os._exit(0)
+    os.close(write)
+    print(json.dumps([name, json.loads(os.read(read, 65536))]))
+    os.close(read)
+    os.wait()
+"""
+
+
+def test_a_group_has_all_its_commands_although_a_process_loads_no_other() -> None:
+    told = subprocess.run([sys.executable, "-c", _EACH_ALONE], capture_output=True, text=True, check=True).stdout
+    alone = dict(map(json.loads, told.splitlines()))
+    _paths(root)  # loads all
+    assert alone == {
+        name: sorted(found.commands) if isinstance(found, click.Group) else [] for name, found in root.commands.items()
+    }
+
+
 @pytest.mark.parametrize("path", _paths(root), ids=" ".join)
 def test_help_fits_80_columns(path: tuple[str, ...], offline: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")

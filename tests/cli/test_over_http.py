@@ -39,7 +39,7 @@ ON_THE_DATABASE = {
     "grant": ("viewer", "somebody"),
     "revoke": ("viewer", "somebody"),
 }
-OF_ITS_OWN = {"agent"}  # --server is the server that it connects to
+OF_ITS_OWN = {"agent", "secret"}  # --server is the server that it connects to; cli/access/test_secrets.py
 WITHOUT_ROW = {operations.access.grant_role, operations.access.revoke_role}
 
 # In this order, each line with its exit code; where there is none it is 0.

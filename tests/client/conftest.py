@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.secret_keys import Ring
 from tests.served import served
 
 from mainspring.api.make import make_api
@@ -24,7 +25,7 @@ ACTOR = Actor("test")
 
 @pytest.fixture
 async def url(database: Database) -> AsyncIterator[str]:
-    api = make_api(database)
+    api = make_api(database, keys=Ring())
     async with served(api) as url:
         yield url
     await api.close()

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from tests.client.conftest import ACTOR
 from tests.cluster import add_server
+from tests.secret_keys import Ring
 
 from mainspring.api.handlers import public, scrape, session, site
 from mainspring.api.rows import ROWS
@@ -34,7 +35,7 @@ from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
 from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
-from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
 from mainspring.operations.definitions.schedules import ScheduleFilter
 from mainspring.operations.manifests import manifest
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
@@ -138,6 +139,11 @@ CALLS = [
     called(rules.show, "urgent"),
     called(rules.explain, "hello", args={"name": "x"}, tags=["hotfix"]),
     called(rules.delete, "urgent"),
+    called(secrets.put, "db", "hunter2", labels={"zone": "eu"}, keys=Ring()),
+    called(secrets.listing),
+    called(secrets.show, "db"),
+    called(secrets.rotate, keys=Ring()),
+    called(secrets.delete, "db", version=1),
     called(daemons.put, "watcher", define(command(["sleep", "600"]), {}), replicas=2),
     called(daemons.listing),
     called(daemons.show, "watcher"),

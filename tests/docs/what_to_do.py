@@ -12,6 +12,9 @@ WHAT_TO_DO = {
     "not_found": "There is no such path, session, alert, mute, message or namespace. `/openapi.json` lists the paths.",
     "agent_not_found": "No agent of this name has been connected.",
     "alert_rule_not_found": "There is no alert rule of this name.",
+    "secret_not_found": "There is no secret of this name: `GET /secrets`.",
+    "secret_unavailable": "The server has no key to encrypt or decrypt the secret with; the message says which, and "
+    "what to do. See [secrets](../how-to/secrets.md).",
     "channel_not_found": "There is no channel of this name.",
     "batch_not_found": "The batch never existed, retention dropped it, or it is not the token's own.",
     "rule_not_found": "There is no priority rule of this name: `GET /priority-rules`.",

@@ -20,7 +20,7 @@ _EMPTY = "; ".join(
     for table in (
         *("task", "task_history", "attempt", "output", "task_key", "dependency", "dependent"),
         *("fire", "claim", "agent", "schedule", "app", "hold", "job", "pool", "batch", "batch_change"),
-        *("setting", "priority_rule"),
+        *("setting", "priority_rule", "secret"),
     )
 ).encode()
 

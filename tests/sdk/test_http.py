@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from mainspring import App, TaskFailed, ValidationError
+from mainspring.model.secrets.references import Value
 from mainspring.model.tasks.jobs import Http
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import jobs
@@ -179,7 +180,7 @@ async def test_a_call_is_stored_as_defined(app: App, conn: Connection) -> None:
     app.http("ping", "put", "https://shop.example/", json=[1], expect=["204", "3xx"], redirects=0, timeout="5s")
     async with app:
         definition = (await jobs.find(conn, "ping")).definition
-    headers = {"Content-Type": "application/json"}
+    headers: dict[str, Value] = {"Content-Type": "application/json"}
     assert definition.run == Http("PUT", "https://shop.example/", headers, "[1]", ("204", "3xx"), 0)
     assert (definition.timeout, definition.requires) == (5.0, {})
 

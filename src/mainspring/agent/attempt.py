@@ -18,6 +18,8 @@ from msgspec import Struct
 from mainspring.agent.timing.wheel import Timer
 from mainspring.model.flows.options import TaskOptions, read_options
 from mainspring.model.messages import Armed, Submit
+from mainspring.model.secrets.references import Value
+from mainspring.model.secrets.values import NO_SECRETS, SecretValues, SecretWithheld
 from mainspring.model.tasks.jobs import Job
 from mainspring.wire.clock import boottime
 
@@ -75,6 +77,7 @@ class Attempt(Struct, eq=False):
     grace: float = 0.0  # of its job: seconds between the request to stop and the kill
     stall_timer: Timer | None = None
     active_at: float = 0.0  # boot time of its last output, progress or heartbeat, where it is watched
+    secrets: SecretValues = NO_SECRETS
 
     def __post_init__(self) -> None:
         self.grace = self.job.definition.grace
@@ -118,6 +121,13 @@ class Attempt(Struct, eq=False):
         """Whether it was armed before its time, under no limit: few wait for the end of what time alone starts."""
         definition = self.job.definition
         return self.lead > AHEAD and definition.gate is None and definition.delivery == "at_least_once"
+
+    def resolved(self, value: Value) -> str:
+        """The value, or that of the secret which it refers to."""
+        try:
+            return self.secrets.resolved(value)
+        except SecretWithheld as error:
+            raise AttemptFailed("secret_unavailable", str(error)) from None
 
     def stop(self, reason: StopReason) -> None:
         """Cancel the executor. The first reason stands."""

@@ -14,7 +14,7 @@ from mainspring.operations.parts.slices import Slices
 LONG = 500  # items of a member, from which a view is written in slices
 LARGE = 512 * 1024  # bytes of a page, to put together which is a step of its own
 # Members of a change: the thing that was changed.
-VERSIONED = ("job", "schedule", "calendar", "daemon", "rule", "channel")
+VERSIONED = ("job", "schedule", "calendar", "daemon", "rule", "channel", "secret")
 
 
 class Answer(NamedTuple):

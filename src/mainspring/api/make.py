@@ -12,6 +12,7 @@ from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import LOGIN, ROWS
+from mainspring.model.secrets.keys import KeySource
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
 from mainspring.operations.condition.health import DEGRADED_AFTER
@@ -32,11 +33,12 @@ def make_api(
     server_name: str | None = None,
     environment: str | None = None,
     giving_way: GivingWay | None = None,
+    keys: KeySource | None = None,
 ) -> Api:
     """`scrape` counts for the metrics of the process; without one, the API counts for itself alone.
 
     `keep` is how long the ledger of plan times is kept: before that, a dropped one looks like a missing one.
-    `giving_way` knows the fires of an agent on this event loop.
+    `giving_way` knows the fires of an agent on this event loop. `keys` encrypt secrets.
     """
     connections = DiscreetConnections(connections)
     origins, scrape = origins or Origins(any_host=authorize is not None), scrape or Scrape(connections)
@@ -47,7 +49,7 @@ def make_api(
         origins=origins,
         scrape=scrape,
         why_not_ready=why_not_ready,
-        bindings={"keep": keep, "degraded_after": degraded_after, "skew_limit": skew_limit},
+        bindings={"keep": keep, "degraded_after": degraded_after, "skew_limit": skew_limit, "keys": keys},
         bounds=bounds,
         server_name=server_name,
         environment=environment,

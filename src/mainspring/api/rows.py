@@ -16,7 +16,7 @@ from mainspring.model.manifests.manifest import MOST_BYTES as MANIFEST_BYTES
 from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
 from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
-from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
 from mainspring.operations.manifests import manifest
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
 from mainspring.operations.work import batches, flows, output, tasks
@@ -230,6 +230,18 @@ RULES = (
     Row(rules.delete, "DELETE", "/priority-rules/{name}", ADMIN, errors=_CHANGES_A_RULE),
     Row(rules.explain, "POST", "/priority-rules/test", READS, errors=_OF_A_JOB),
 )
+_CHANGES_A_SECRET = (errors.SecretNotFound, errors.StaleVersion)
+_ENCRYPTS = (errors.SecretUnavailable,)
+SECRETS = (
+    Row(secrets.listing, "GET", "/secrets", READS, errors=(errors.BadCursor,)),
+    Row(secrets.show, "GET", "/secrets/{name}", READS, errors=(errors.SecretNotFound,)),
+    Row(
+        secrets.put, "PUT", "/secrets/{name}", ADMIN, bound=("keys",),
+        errors=(*_CHANGES_A_SECRET, errors.NameTaken, *_ENCRYPTS),
+    ),
+    Row(secrets.delete, "DELETE", "/secrets/{name}", ADMIN, errors=(*_CHANGES_A_SECRET, errors.Conflict)),
+    Row(secrets.rotate, "POST", "/actions/secrets/rotate", ADMIN, bound=("keys",), errors=_ENCRYPTS),
+)  # fmt: skip
 # A set of ten thousand schedules is some megabytes of JSON, and takes some seconds.
 _LONG = 60.0  # seconds
 _COMPARES = (errors.JobNotFound, errors.ScheduleNotFound, errors.CalendarNotFound, errors.NameTaken, errors.Conflict)
@@ -298,6 +310,6 @@ LOGIN = (
 )
 
 ROWS = (
-    *TASKS, *BATCHES, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *RULES, *MANIFESTS, *FLEET, *ALERTS, *ACCESS,
-    *PUBLIC, *CONSOLE, *LOGIN,
+    *TASKS, *BATCHES, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *RULES, *SECRETS, *MANIFESTS, *FLEET, *ALERTS,
+    *ACCESS, *PUBLIC, *CONSOLE, *LOGIN,
 )  # fmt: skip

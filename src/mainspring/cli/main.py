@@ -24,9 +24,8 @@ MODULES = {
     "processes.status": ("migrate", "stats"),
     "processes.doctor": ("doctor",),
     "processes.backup": ("backup", "restore", "db"),
-    "jobs.jobs": ("job",),
+    "jobs.holds": ("job", "hold", "release"),  # it adds to the commands of jobs.jobs
     "jobs.rules": ("rule",),
-    "jobs.holds": ("hold", "release"),
     "manifests.manifests": ("plan", "apply", "export"),
     "schedules.schedules": ("schedule",),
     "tasks.tasks": ("task",),
@@ -40,6 +39,7 @@ MODULES = {
     "access.sessions": ("login", "sessions"),
     "access.tokens": ("token",),
     "access.audit": ("audit",),
+    "access.secrets": ("secret",),
     "access.roles": ("grant", "revoke"),
     "alerts.rules": ("alert",),
     "alerts.channels": ("channel",),

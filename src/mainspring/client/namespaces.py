@@ -16,7 +16,7 @@ from mainspring.client.interface import Operation, Operations, P, R
 from mainspring.operations import access, settings
 from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
 from mainspring.operations.condition import autoscale, cluster, failing, fleet, health
-from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
 from mainspring.operations.manifests import manifest
 from mainspring.operations.planning import backfill, coming, fired, forecast, herds, plan_times, skips, timeline
 from mainspring.operations.work import batches, flows, output, tasks
@@ -172,6 +172,14 @@ class Rules(Namespace):
     put = Named(rules.put)
     delete = Named(rules.delete)
     explain = Named(rules.explain)
+
+
+class Secrets(Namespace):
+    list = Named(secrets.listing)
+    show = Named(secrets.show)
+    put = Named(secrets.put)
+    delete = Named(secrets.delete)
+    rotate = Named(secrets.rotate)
 
 
 class Agents(Namespace):

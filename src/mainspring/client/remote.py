@@ -44,6 +44,7 @@ from mainspring.client.namespaces import (
     Namespace,
     Rules,
     Schedules,
+    Secrets,
     Settings,
     Tasks,
     described,
@@ -95,6 +96,7 @@ class Client:
         self.calendars, self.daemons, self.agents = Calendars(self), Daemons(self), Agents(self)
         self.cluster, self.settings, self.access = Cluster(self), Settings(self), Access(self)
         self.alerts, self.channels, self.rules = Alerts(self), Channels(self), Rules(self)
+        self.secrets = Secrets(self)
         self.batches, self.manifests = Batches(self), Manifests(self)
         self.sync = SyncClient(self)
 

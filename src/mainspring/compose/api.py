@@ -18,6 +18,7 @@ from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.make import make_api as make_application
 from mainspring.api.metering import tallies
 from mainspring.api.metering.text import Source
+from mainspring.compose.secret_keys import SecretKeys
 from mainspring.config import Settings
 from mainspring.errors import Busy, MainspringError
 from mainspring.front.asgi import App
@@ -66,6 +67,7 @@ def make_api(settings: Settings, database: Database, server: Server | None = Non
             streams_per_caller=settings.api_streams_per_token,
         ),
         giving_way=giving_way,
+        keys=SecretKeys(settings),
     )
     if server is not None:
         server.recorder.on_ended.connect(lambda endings: made.hint([ending.task for ending in endings]))

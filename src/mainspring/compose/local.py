@@ -20,6 +20,7 @@ from mainspring.agent.attempt import Attempt, Executor, Transactions
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
+from mainspring.compose.secret_keys import SecretKeys
 from mainspring.compose.stores import data_directory
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable
@@ -74,6 +75,7 @@ def make_server(
         placement=settings.placement,
         providers=providers,
         http_allow=settings.http_allow,
+        read_keys=SecretKeys(settings).read,
         wall=_wall(settings),
     )
 

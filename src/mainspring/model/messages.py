@@ -232,12 +232,24 @@ class Armed(AttemptId, array_like=True, gc=False):
     parents: str | None = None  # JSON: what became of the tasks that it ran after (model/flows/parents.py)
 
 
+class JobSecrets(Struct, array_like=True, gc=False):
+    """The secrets that a job refers to, for the attempts of one dispatch."""
+
+    job: int
+    values: dict[str, str]  # by name
+    withheld: dict[str, str] = {}  # by name, why this agent does not get the value
+
+    def __repr__(self) -> str:
+        return f"JobSecrets({self.job}, …)"
+
+
 class Dispatch(Struct, tag="dispatch"):
     """Attempts to arm, and those of their jobs that this session has not received yet."""
 
     jobs: list[Job]
     tasks: list[Armed]
     session: int = 0  # an agent drops what was meant for another session
+    secrets: list[JobSecrets] = []  # of those of their jobs that refer to any
 
 
 class Recall(Struct, tag="recall"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainspring.operations import access, actors, pages, settings
     from mainspring.operations.alerting import alert_rules, alerts, channels, mutes
     from mainspring.operations.condition import autoscale, cluster, fleet, health
-    from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+    from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
     from mainspring.operations.manifests import manifest
     from mainspring.operations.planning import backfill, fired, forecast, herds, plan_times, skips, timeline
     from mainspring.operations.work import batches, flows, output, tasks, waiting
@@ -58,6 +58,7 @@ __all__ = [
     "plan_times",
     "rules",
     "schedules",
+    "secrets",
     "settings",
     "skips",
     "tasks",
@@ -70,7 +71,7 @@ _ROOMS = {
     **dict.fromkeys(("backfill", "fired", "forecast", "herds", "plan_times", "skips", "timeline"), "planning."),
     **dict.fromkeys(("alert_rules", "alerts", "channels", "mutes"), "alerting."),
     **dict.fromkeys(("autoscale", "cluster", "fleet", "health"), "condition."),
-    **dict.fromkeys(("calendars", "daemons", "holds", "jobs", "rules", "schedules"), "definitions."),
+    **dict.fromkeys(("calendars", "daemons", "holds", "jobs", "rules", "schedules", "secrets"), "definitions."),
     "manifest": "manifests.",
     **dict.fromkeys(("batches", "flows", "output", "tasks", "waiting"), "work."),
 }

@@ -19,6 +19,7 @@ from mainspring.agent.run.hooks import FailureHook
 from mainspring.compose import local, stores
 from mainspring.errors import JobNotFound, ValidationError, shown
 from mainspring.model.flows.batches import Callback, TaskBatch
+from mainspring.model.secrets.references import Value
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
@@ -125,7 +126,7 @@ class App:
         *,
         shell: bool = False,
         cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, Value] | None = None,
         stdin: str | None = None,
         user: str | None = None,
         limits: Mapping[str, Size | Duration] | None = None,
@@ -148,7 +149,7 @@ class App:
         method: str,
         url: str,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, Value] | None = None,
         body: str | None = None,
         json: Any = UNSET,
         expect: str | int | Sequence[str | int] = (),

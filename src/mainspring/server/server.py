@@ -60,6 +60,7 @@ from mainspring.server.recording.batches import BatchesLoop
 from mainspring.server.recording.figures import FiguresWriter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
+from mainspring.server.secrets.opened import ReadKeys, no_keys
 from mainspring.server.watch import heartbeat, ledger_audit, pinger, slo_counter
 from mainspring.server.watch.fetcher import Fetcher
 from mainspring.server.watch.heartbeat import Heartbeat
@@ -93,6 +94,7 @@ class Server:
         placement: str = DEFAULT_STRATEGY,
         providers: Mapping[str, Provider] | None = None,
         http_allow: Sequence[str] = (),
+        read_keys: ReadKeys = no_keys,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.database = database
@@ -101,7 +103,7 @@ class Server:
         self._poll = poll
         self.lease = lease
         self.clock_loop = ClockLoop(database, self.clock, skew_limit)
-        self.catalogue = Catalogue(database, placement)
+        self.catalogue = Catalogue(database, placement, read_keys)
         self.recorder = Recorder(database, self.catalogue)
         self.figures = FiguresWriter(database, self.recorder.tallies, self.clock)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead, skew_limit)
@@ -146,7 +148,7 @@ class Server:
         self.heartbeat = Heartbeat(database, self.catalogue, self.fetcher)
         self.pinger = Pinger(database, self.fetcher)
         self.evaluator = Evaluator(database, self.clock)
-        self.sender = Sender(database, http_allow)
+        self.sender = Sender(database, http_allow, read_keys)
         self.bounds_keeper = BoundsKeeper(database, self.catalogue)
         self._segments_wake = asyncio.Event()
         self.listener = Listener(database, self._hints())

@@ -15,9 +15,15 @@ import msgspec
 import pytest
 from tests.alerting import SECRET, Time, add_channel, end_tasks, only_rule
 from tests.receiver import LOOPBACK, Receiver, receiving
+from tests.secret_keys import Ring
 
+from mainspring.model.access.actors import Actor
+from mainspring.model.alerts.channels import ChannelSpec
 from mainspring.model.alerts.kinds import KINDS
 from mainspring.model.alerts.messages import test_message as made_test_message
+from mainspring.model.secrets.references import SecretReference
+from mainspring.operations.alerting import channels as channel_operations
+from mainspring.operations.definitions import secrets
 from mainspring.server.alerting import sender as sender_module
 from mainspring.server.alerting.evaluator import Evaluator
 from mainspring.server.alerting.sender import Sender
@@ -334,3 +340,32 @@ async def test_messages_of_a_disabled_channel_are_no_trouble_and_are_given_up_on
     assert [await state(conn, id) for id in (old, fresh)] == ["given_up", "delivered"]
     assert len(receiver.got) == 1
     assert await deliveries.undelivered(conn) is None
+
+
+async def test_a_channel_may_have_its_url_and_its_secret_from_secrets(
+    conn: Connection, database: Database, receiver: Receiver
+) -> None:
+    ring = Ring()
+    for name, value in (("hook", f"{receiver.url}?token=hunter2\n"), ("signs", SECRET)):
+        await secrets.put(conn, Actor("test"), name, value, keys=ring)
+    spec = ChannelSpec("webhook", SecretReference("hook"), SecretReference("signs"))
+    shown = (await channel_operations.put(conn, Actor("test"), "ops", spec)).channel
+    assert (shown.url, shown.is_signed) == ("secret hook", True)
+    assert "hunter2" not in repr(await conn.fetch("select * from mainspring.channel"))
+    id = await add_message(conn)
+    without_keys, sender = Sender(database, LOOPBACK), Sender(database, LOOPBACK, ring.read)
+    try:
+        assert await without_keys.step() == 1
+        found = await deliveries.find(conn, id)
+        assert found is not None
+        assert "which this process does not have" in (found.last_error or "")
+        assert receiver.got == []
+        await channels.put(conn, "ops", "webhook", SecretReference("hook"), SecretReference("signs"), True)
+        assert await sender.step() == 1
+    finally:
+        await without_keys.close()
+        await sender.close()
+    [got] = receiver.got
+    signed = got.headers["Mainspring-Timestamp"].encode() + b"." + got.raw
+    assert got.headers["Mainspring-Signature"].endswith(hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest())
+    assert await state(conn, id) == "delivered"

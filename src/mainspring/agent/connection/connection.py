@@ -32,6 +32,7 @@ from mainspring.model.messages import (
     Submitted,
     Welcome,
 )
+from mainspring.model.secrets.values import SecretValues
 from mainspring.model.tasks.jobs import Job
 from mainspring.wire.channel import Channel, ChannelClosed, ChannelRefused
 from mainspring.wire.clock import boottime
@@ -133,6 +134,7 @@ class ServerConnection:
         """Arm in slices: a thousand at once would hold the event loop, and with it what is due meanwhile."""
         for job in dispatch.jobs:
             self._jobs[job.id] = job
+        secrets = {its.job: SecretValues(its.values, its.withheld) for its in dispatch.secrets}
         for first in range(0, len(dispatch.tasks), ARMED_AT_ONCE):
             if first:
                 await asyncio.sleep(0)
@@ -140,7 +142,7 @@ class ServerConnection:
                 ours = self._agent.session
                 log.warning("a dispatch for session %d came to session %s; ignored", dispatch.session, ours)
                 return
-            self._agent.runner.arm(dispatch.tasks[first : first + ARMED_AT_ONCE], self._jobs)
+            self._agent.runner.arm(dispatch.tasks[first : first + ARMED_AT_ONCE], self._jobs, secrets)
 
     def _begin(self, welcome: Welcome) -> None:
         if self._session:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from mainspring.model.secrets.values import NO_SECRETS, SecretValues
+
 REMARK, STDOUT, STDERR = 0, 1, 2  # streams; a remark is written by the agent
 
 HEAD = 1 << 20
@@ -25,10 +27,14 @@ Emit = Callable[[int, bytes], None]
 
 
 class Capture:
-    """Emits the first `head` bytes as they are written; on close a remark and the last `tail` bytes."""
+    """Emits the first `head` bytes as they are written; on close a remark and the last `tail` bytes.
 
-    def __init__(self, emit: Emit, *, head: int = HEAD, tail: int = TAIL) -> None:
+    The values of `secrets` are hidden first, so that no cut leaves a part of one.
+    """
+
+    def __init__(self, emit: Emit, *, head: int = HEAD, tail: int = TAIL, secrets: SecretValues = NO_SECRETS) -> None:
         self._emit = emit
+        self._maskers = {stream: secrets.masker() for stream in (STDOUT, STDERR)}
         self._head_left = head
         self._tail_limit = tail
         self._tail: deque[tuple[int, bytearray]] = deque()
@@ -39,6 +45,10 @@ class Capture:
 
     def write(self, stream: int, data: bytes) -> None:
         """Add output. Small pieces are buffered until `flush`."""
+        masker = self._maskers[stream]
+        self._write(stream, data if masker is None else masker.feed(data))
+
+    def _write(self, stream: int, data: bytes) -> None:
         if stream == STDERR:
             self.stderr_tail = (self.stderr_tail + data)[-STDERR_TAIL:]
         buffer = self._buffers[stream]
@@ -50,8 +60,15 @@ class Capture:
         for stream in self._buffers:
             self._flush(stream)
 
-    def close(self) -> None:
+    def _end(self) -> None:
+        """Add what the maskers have kept back."""
+        for stream, masker in self._maskers.items():
+            if masker is not None:
+                self._write(stream, masker.end())
         self.flush()
+
+    def close(self) -> None:
+        self._end()
         if self._left_out:
             self._emit(REMARK, f"… {self._left_out:,} bytes left out …".encode())
         for stream, data in self._tail:
@@ -95,8 +112,16 @@ class Capture:
 class OutputLimit(Capture):
     """Emits output up to `rate`; drops what exceeds it, with a remark once there is room again."""
 
-    def __init__(self, emit: Emit, clock: Callable[[], float], *, rate: int = RATE, burst: int = BURST) -> None:
-        super().__init__(emit)
+    def __init__(
+        self,
+        emit: Emit,
+        clock: Callable[[], float],
+        *,
+        rate: int = RATE,
+        burst: int = BURST,
+        secrets: SecretValues = NO_SECRETS,
+    ) -> None:
+        super().__init__(emit, secrets=secrets)
         self._clock = clock
         self._rate = rate
         self._burst = burst
@@ -104,7 +129,7 @@ class OutputLimit(Capture):
         self._at = clock()
 
     def close(self) -> None:
-        self.flush()
+        self._end()
         self._emit_left_out()
 
     def _keep(self, stream: int, data: bytes) -> None:

@@ -121,15 +121,15 @@ class CommandExecutor(Executor):
 
     def _capture(self, attempt: Attempt) -> Capture:
         if attempt.armed.daemon:
-            return OutputLimit(attempt.output, boottime)
-        return Capture(attempt.output, head=self._head, tail=self._tail)
+            return OutputLimit(attempt.output, boottime, secrets=attempt.secrets)
+        return Capture(attempt.output, head=self._head, tail=self._tail, secrets=attempt.secrets)
 
     async def check(self, attempt: Attempt, health: Health) -> str | None:
         """A health check: run a command with the daemon's variables, in its directory; None if it exits with 0."""
         run, argv = attempt.job.definition.run, health.argv
         asked = Command(argv, cwd=run.cwd, env=run.env, user=run.user) if isinstance(run, Command) else Command(argv)
         program = program_of(attempt, asked)
-        capture = Capture(lambda _stream, _data: None, head=0, tail=0)
+        capture = Capture(lambda _stream, _data: None, head=0, tail=0, secrets=attempt.secrets)
         try:
             child = await self._living_guardian().spawn(await self._admitted(program, asked), capture)
             exit_code = await _wait(child, lambda: 0.0)

@@ -82,7 +82,7 @@ class CommandPolicy:
         env |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name, "SHELL": user.pw_shell or "/bin/sh"}
         return replace(
             program,
-            env=env | command.env,
+            env=env | {name: program.env[name] for name in command.env},
             cwd=program.cwd or (user.pw_dir if os.path.isdir(user.pw_dir) else "/"),
             identity=(user.pw_uid, user.pw_gid, os.getgrouplist(name, user.pw_gid)) if own == 0 else None,
         )

@@ -115,7 +115,7 @@ def _failed(task: asyncio.Task[Client]) -> bool:
 
 async def _result(attempt: Attempt, http: Http, request: Request, response: ClientResponse) -> str:
     """The result as JSON; raises AttemptFailed if the status is not expected."""
-    body = Body(attempt.output, response.headers.get("content-encoding", ""))
+    body = Body(attempt.output, response.headers.get("content-encoding", ""), secrets=attempt.secrets)
     try:
         async for piece in response.content.iter_any():
             body.feed(piece)
@@ -128,8 +128,12 @@ async def _result(attempt: Attempt, http: Http, request: Request, response: Clie
         raise _unexpected(request, response, text, attempt.job.definition.retry)
     result = {
         "status": response.status,
-        "headers": {name: _clean(response.headers[name]) for name in KEPT_HEADERS if name in response.headers},
-        "body": text,
+        "headers": {
+            name: attempt.secrets.masked(_clean(response.headers[name]))
+            for name in KEPT_HEADERS
+            if name in response.headers
+        },
+        "body": attempt.secrets.masked(text),  # again: what the charset made of it
         "truncated": body.truncated,
     }
     return encode(result, "result")

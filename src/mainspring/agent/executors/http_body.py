@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 
 from mainspring.agent.executors.capture import REMARK, STDOUT, Capture, Emit
+from mainspring.model.secrets.values import NO_SECRETS, SecretValues
 
 HEAD = 1 << 20  # kept as output
 EXCERPT = 64 << 10  # of it, kept in the result
@@ -20,10 +21,19 @@ _TEXT = ("ascii", "utf", "iso", "latin", "windows", "cp", "koi8", "shift_jis", "
 class Body:
     """Emits up to `head` bytes; on close a remark with the number of bytes dropped."""
 
-    def __init__(self, emit: Emit, encoding: str = "", *, head: int = HEAD, excerpt: int = EXCERPT) -> None:
+    def __init__(
+        self,
+        emit: Emit,
+        encoding: str = "",
+        *,
+        head: int = HEAD,
+        excerpt: int = EXCERPT,
+        secrets: SecretValues = NO_SECRETS,
+    ) -> None:
         self._emit = emit
         self._capture = Capture(emit, head=head, tail=0)
         self._encoding = encoding.strip().lower()
+        self._masker = secrets.masker()
         self._decoder: zlib._Decompress | None = None
         self._left = head
         self._excerpt_left = excerpt
@@ -64,6 +74,9 @@ class Body:
 
     def _keep(self, data: bytes) -> None:
         self._left -= len(data)
+        self._emit_masked(data if self._masker is None else self._masker.feed(data))
+
+    def _emit_masked(self, data: bytes) -> None:
         self._excerpt += data[: self._excerpt_left]
         if len(data) > self._excerpt_left:
             self.truncated = True
@@ -71,6 +84,8 @@ class Body:
         self._capture.write(STDOUT, data)
 
     def close(self) -> None:
+        if self._masker is not None:
+            self._emit_masked(self._masker.end(cut=not self._left or bool(self._broken)))
         self._capture.close()
         if self._broken:
             self._emit(REMARK, self._broken.encode())

@@ -16,7 +16,8 @@ import msgspec
 from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.errors import ValidationError
 from mainspring.model.flows.parents import shortened
-from mainspring.model.tasks.define_http import check_url
+from mainspring.model.secrets.references import SecretReference, Value
+from mainspring.model.tasks.define_http import check_header, check_url
 from mainspring.model.tasks.jobs import Http
 
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -32,6 +33,7 @@ class Request(NamedTuple):
     url: str
     headers: dict[str, str]
     body: bytes | None
+    private: frozenset[str] = frozenset()  # names of headers with secrets, which no other origin gets
 
     @property
     def shown(self) -> str:
@@ -61,7 +63,18 @@ def first_request(attempt: Attempt, http: Http) -> Request:
         ours["Mainspring-Parents"] = parents
     given = {name.lower() for name in http.headers}
     missing = {name: value for name, value in defaults.items() if name.lower() not in given}
-    return Request(http.method, http.url, missing | http.headers | ours, body)
+    headers = {name: _header(attempt, name, value) for name, value in http.headers.items()}
+    private = frozenset([name for name, value in http.headers.items() if isinstance(value, SecretReference)])
+    return Request(http.method, http.url, missing | headers | ours, body, private)
+
+
+def _header(attempt: Attempt, name: str, value: Value) -> str:
+    if not isinstance(value, SecretReference):
+        return value
+    try:
+        return check_header(name, attempt.resolved(value).strip())
+    except ValidationError as error:
+        raise AttemptFailed("secret_unavailable", f"secret {value.secret!r} fits no header: {error.message}") from None
 
 
 def _body(attempt: Attempt) -> tuple[bytes, bool]:
@@ -110,8 +123,8 @@ def next_request(request: Request, status: int, location: str) -> Request:
         method, body = "GET", None
         headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
     if _origin(url) != _origin(request.url):
-        headers = {name: value for name, value in headers.items() if _may_leave(name)}
-    return Request(method, url, headers, body)
+        headers = {name: value for name, value in headers.items() if _may_leave(name) and name not in request.private}
+    return Request(method, url, headers, body, request.private)
 
 
 def _origin(url: str) -> tuple[str, str | None, int]:

@@ -74,7 +74,7 @@ def program_of(attempt: Attempt, command: Command) -> Program:
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return Program(
         argv=_argv(command),
-        env=inherited | command.env | ours,
+        env=inherited | {name: attempt.resolved(value) for name, value in command.env.items()} | ours,
         cwd=command.cwd,
         stdin=command.stdin,
         limits=msgspec.to_builtins(command.limits),

@@ -36,7 +36,7 @@ def ended(
         ending.planned = armed.plan_time is not None
     if failure is not None:
         ending.code = failure.code
-        ending.error = cut(failure.message)
+        ending.error = cut(attempt.secrets.masked(failure.message) if attempt.secrets else failure.message)
         ending.labels = failure.labels[:MAX_LABELS]
         ending.retry_after = failure.retry_after
         ending.final = failure.final

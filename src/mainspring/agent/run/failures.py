@@ -115,7 +115,12 @@ def _attempts(attempt: Attempt) -> int:
 
 
 def _raised(attempt: Attempt, error: BaseException) -> BaseException | None:
-    """What the handler or the executor raised; None for a command, an HTTP call, or an attempt that was stopped."""
+    """What the handler or the executor raised; None for a command, an HTTP call, or an attempt that was stopped.
+
+    None also for an attempt with secrets: the text of an exception may hold one.
+    """
+    if attempt.secrets:
+        return None
     if isinstance(error, AttemptFailed):
         return error.__cause__
     return None if attempt.stopping is not None else error

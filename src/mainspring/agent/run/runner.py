@@ -25,6 +25,7 @@ from mainspring.agent.run.tokens import TokenFilter
 from mainspring.agent.run.workers import Workers
 from mainspring.agent.timing.timers import LATEST, Timers
 from mainspring.model.messages import Armed, AttemptId, Holding
+from mainspring.model.secrets.values import NO_SECRETS, SecretValues
 from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import starts_durably
@@ -34,6 +35,7 @@ log = logging.getLogger("mainspring")
 
 STOP_WITHIN = 5.0  # seconds beyond its grace, for an attempt that does not stop
 REFUSE_AFTER = 1.0  # seconds that a due attempt waits for a slot
+NO_JOB_SECRETS: Mapping[int, SecretValues] = {}
 
 
 class Runner:
@@ -73,12 +75,14 @@ class Runner:
 
     # ── arming ──────────────────────────────────────────────────────────────────────────────────
 
-    def arm(self, tasks: Iterable[Armed], jobs: Mapping[int, Job]) -> None:
-        """Arm the attempts of a dispatch: each starts at its instant, or now if that is past."""
+    def arm(
+        self, tasks: Iterable[Armed], jobs: Mapping[int, Job], secrets: Mapping[int, SecretValues] = NO_JOB_SECRETS
+    ) -> None:
+        """Arm the attempts of a dispatch: each starts at its instant, or now if that is past. `secrets`: by job."""
         now, at = self._clock.now(), boottime()
         self.dispatches += 1
         for armed in tasks:
-            attempt = self._accept(armed, jobs.get(armed.job), now)
+            attempt = self._accept(armed, jobs.get(armed.job), now, secrets)
             if attempt is None:
                 continue
             self._held[armed.task] = attempt
@@ -91,7 +95,7 @@ class Runner:
         if self._held:
             self.empty.clear()
 
-    def _accept(self, armed: Armed, job: Job | None, now: float) -> Attempt | None:
+    def _accept(self, armed: Armed, job: Job | None, now: float, secrets: Mapping[int, SecretValues]) -> Attempt | None:
         """The attempt, prepared, if it is to run here. A newer token replaces an older one."""
         if not self._tokens.add(armed.token):
             if self._tokens.has_forgotten(armed.token) and armed.task not in self._held:
@@ -116,6 +120,8 @@ class Runner:
         outbox, executor = self._outbox, self._executors[type(job.definition.run)]
         attempt = Attempt(armed, job, outbox, self.database, self.agent, outbox.submissions)
         attempt.lead = armed.fire_at - now
+        if secrets:
+            attempt.secrets = secrets.get(armed.job, NO_SECRETS)
         try:
             executor.prepare(attempt)
         except Exception as error:

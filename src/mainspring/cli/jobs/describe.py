@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from shlex import join
 from typing import Any
 
+from msgspec import to_builtins
+
 from mainspring.cli.render import cell, pick
 from mainspring.model.limits import limits, process_limits
 from mainspring.model.schedules.story import span
@@ -112,14 +114,14 @@ def _run_fields(run: Run) -> dict[str, Any]:
         "user": run.user,
         "limits": ", ".join(f"{name} {limit}" for name, limit in process_limits.in_words(run.limits).items()),
         "cwd": run.cwd,
-        "env": run.env or None,
+        "env": to_builtins(run.env) or None,
         "stdin": run.stdin,
     }
 
 
 def _http_fields(http: Http) -> dict[str, Any]:
     return {
-        "headers": http.headers or None,
+        "headers": to_builtins(http.headers) or None,
         "body": http.body,
         "expects": ", ".join(http.expect) or "2xx",
         "redirects": http.redirects,

@@ -18,11 +18,15 @@ from mainspring.cli.render import confirm, fields, print_if_json, table
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
+    from mainspring.model.secrets.references import Value
     from mainspring.model.tasks.jobs import Http, Run
 
 _http_options = with_options(
     click.option("--http", metavar="'METHOD URL'", help="Call this URL in place of a command: 'POST https://…'."),
     click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="Header of the call; repeatable."),
+    click.option(
+        "--secret-header", multiple=True, metavar="NAME=SECRET", help="Header with the value of a secret; repeatable."
+    ),
     click.option("--body", metavar="TEXT", help="Body of the call; without one, POST sends the task's arguments."),
     click.option("--body-json", metavar="JSON", help="The same, as JSON."),
     click.option("--expect", multiple=True, metavar="STATUS", help="Good answers: 204, 2xx, 200-299; repeatable; 2xx."),
@@ -107,6 +111,9 @@ async def show_job(client: Client, name: str, reveal: bool) -> None:
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
+@click.option(
+    "--secret-env", multiple=True, metavar="NAME=SECRET", help="Variable with the value of a secret; repeatable."
+)
 @click.option("--stdin", metavar="TEXT", help="What the command reads from its standard input.")
 @click.option("--user", metavar="NAME", help="User to run as, if the agent allows it.")
 @click.option("--limit", multiple=True, metavar="WHAT=MOST", help="memory=512MB, cpu=60s or files=256; repeatable.")
@@ -183,14 +190,16 @@ def _take_run(argv: tuple[str, ...], given: dict[str, Any]) -> Run:
     from mainspring.model.tasks.define_job import command
 
     http = _take_http(given)
-    options = {name: given.pop(name) for name in ("shell", "cwd", "env", "stdin", "user", "limit", "python", "warm")}
+    names = ("shell", "cwd", "env", "secret_env", "stdin", "user", "limit", "python", "warm")
+    options = {name: given.pop(name) for name in names}
     if http is not None:
         if argv or any(options.values()):
             raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
         return http
     if not argv:
         raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
-    env, limits = pairs(options.pop("env"), field="env"), pairs(options.pop("limit"), field="limit")
+    env = _with_secrets(pairs(options.pop("env"), field="env"), options.pop("secret_env"), "secret-env")
+    limits = pairs(options.pop("limit"), field="limit")
     return command(argv, env=env, limits=limits, **options)
 
 
@@ -200,7 +209,8 @@ def _take_http(given: dict[str, Any]) -> Http | None:
     from mainspring.model.tasks.payload import decode
 
     call: str | None = given.pop("http")
-    options = {name: given.pop(name) for name in ("header", "body", "body_json", "expect", "redirects")}
+    names = ("header", "secret_header", "body", "body_json", "expect", "redirects")
+    options = {name: given.pop(name) for name in names}
     options = {name: value for name, value in options.items() if value not in (None, ())}
     if call is None:
         if options:
@@ -211,12 +221,22 @@ def _take_http(given: dict[str, Any]) -> Http | None:
     return http(
         method.strip() or "GET",
         url,
-        headers=_headers(options.get("header", ())),
+        headers=_with_secrets(_headers(options.get("header", ())), options.get("secret_header", ()), "secret-header"),
         body=options.get("body"),
         json=decode(options["body_json"], "body_json") if "body_json" in options else UNSET,
         expect=options.get("expect", ()),
         redirects=options.get("redirects", 5),
     )
+
+
+def _with_secrets(plain: dict[str, str], given: tuple[str, ...], field: str) -> dict[str, Value]:
+    """Texts, and references to secrets: NAME=SECRET."""
+    from mainspring.model.secrets.references import secret
+
+    named = pairs(given, field=field)
+    if twice := plain.keys() & named.keys():
+        raise ValidationError(f"{field}: {min(twice)} is given twice", field=field)
+    return {**plain, **{name: secret(name_of_secret) for name, name_of_secret in named.items()}}
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str]:

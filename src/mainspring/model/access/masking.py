@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mainspring.errors import ValidationError
+from mainspring.model.secrets.references import SecretReference, is_reference
 
 MASK = "***"
 
@@ -59,7 +60,7 @@ def _masked(value: Any, names: re.Pattern[str] | None) -> Any:
     if type(value) in (list, tuple):
         items = [_masked(one, names) for one in value]
         return value if _same(items, value) else type(value)(items)
-    if isinstance(value, msgspec.Struct):
+    if isinstance(value, msgspec.Struct) and not isinstance(value, SecretReference):
         hidden = {}
         for name in value.__struct_fields__:
             one = getattr(value, name)
@@ -75,8 +76,7 @@ def _same(ones: Iterable[object], others: Iterable[object]) -> bool:
 
 def _member(name: Any, value: Any, names: re.Pattern[str] | None) -> Any:
     if names is not None and isinstance(name, str) and names.search(name) and value not in (None, "", True, False):
-        is_reference = isinstance(value, dict) and value.keys() == {"$secret"}
-        return value if is_reference else MASK
+        return value if is_reference(value) else MASK
     if isinstance(value, str) and name in _ADDRESSES:
         return masked_url(value)
     return _masked(value, _MEMBERS.get(name) if isinstance(name, str) and isinstance(value, dict) else names)

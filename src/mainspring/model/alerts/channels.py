@@ -14,8 +14,9 @@ from msgspec import UNSET, UnsetType
 from mainspring.errors import ValidationError, shown
 from mainspring.model.access.masking import MASK, check_unmasked, masked_url
 from mainspring.model.alerts.messages import Kind
+from mainspring.model.secrets.references import SecretReference, Value
 from mainspring.model.tasks.define_http import check_url
-from mainspring.model.words.names import check_text
+from mainspring.model.words.names import check_path_name, check_text
 
 KINDS: tuple[Kind, ...] = ("webhook", "slack")
 LEAST_SECRET = 16  # characters
@@ -25,8 +26,8 @@ class ChannelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A webhook gets JSON, signed if there is a secret; slack gets text."""
 
     kind: Kind
-    url: str
-    secret: str | UnsetType | None = UNSET  # left out: one is made for a new webhook, that of another stays
+    url: Value
+    secret: Value | UnsetType | None = UNSET  # left out: one is made for a new webhook, that of another stays
     enabled: bool = True
 
 
@@ -44,14 +45,23 @@ def checked(spec: ChannelSpec) -> ChannelSpec:
     if spec.kind not in KINDS:
         raise ValidationError(f"kind: {shown(spec.kind)}; use {', '.join(KINDS)}", field="kind")
     check_unmasked(spec)
-    check_url(_without_user(check_text(spec.url, field="url")), field="url")
-    if isinstance(spec.secret, str):
-        check_text(spec.secret, field="secret", limit=1000)
-        if len(spec.secret) < LEAST_SECRET:
+    if isinstance(spec.url, SecretReference):
+        check_path_name(spec.url.secret, field="url")
+    else:
+        check_channel_url(spec.url)
+    if isinstance(spec.secret, (str, SecretReference)):
+        if isinstance(spec.secret, SecretReference):
+            check_path_name(spec.secret.secret, field="secret")
+        elif len(check_text(spec.secret, field="secret", limit=1000)) < LEAST_SECRET:
             raise ValidationError(f"secret: give at least {LEAST_SECRET} characters", field="secret")
         if spec.kind != "webhook":
             raise ValidationError(f"secret: a channel of kind {spec.kind} signs nothing; leave it out", field="secret")
     return spec
+
+
+def check_channel_url(url: str) -> str:
+    check_url(_without_user(check_text(url, field="url")), field="url")
+    return url
 
 
 def _without_user(url: str) -> str:
@@ -62,8 +72,10 @@ def _without_user(url: str) -> str:
     return url.replace(netloc, netloc.rpartition("@")[2], 1)
 
 
-def shown_url(kind: Kind, url: str) -> str:
+def shown_url(kind: Kind, url: Value) -> str:
     """Without credentials. Slack's path is one as a whole."""
+    if isinstance(url, SecretReference):
+        return f"secret {url.secret}"
     parts = urlsplit(url)
     if kind == "slack" and parts.path.strip("/"):
         url = parts._replace(path=f"/{MASK}").geturl()

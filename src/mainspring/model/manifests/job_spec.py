@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.limits.limits import UNITS, Limits, RatePer
+from mainspring.model.secrets.references import Value
 from mainspring.model.tasks.define_http import http
 from mainspring.model.tasks.define_job import Options, command, define, handler
 from mainspring.model.tasks.jobs import (
@@ -41,6 +42,7 @@ Count = int | UnsetType
 Flag = bool | UnsetType
 Length = float | str | UnsetType  # seconds, or text such as "1h30m"
 Texts = dict[str, str] | UnsetType
+Values = dict[str, Value] | UnsetType  # texts, or references to secrets
 Names = list[str] | UnsetType
 
 
@@ -50,14 +52,14 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     command: Names = UNSET  # the program and its arguments; with `shell` a line for /bin/sh, as a list of one
     shell: Flag = UNSET
     cwd: Text = UNSET
-    env: Texts = UNSET
+    env: Values = UNSET
     stdin: Text = UNSET
     user: Text = UNSET
     limits: dict[str, Any] | UnsetType = UNSET  # memory, cpu, files
     python: Flag = UNSET
     warm: Names = UNSET
     http: Text = UNSET  # METHOD URL
-    headers: Texts = UNSET
+    headers: Values = UNSET
     body: Text = UNSET
     expect: list[str | int] | UnsetType = UNSET
     redirects: Count = UNSET
@@ -247,7 +249,7 @@ def _differing(struct: Struct, names: tuple[str, ...]) -> dict[str, Any]:
     for name in names:
         value, field = getattr(struct, name), defaults[name]
         if value not in (field.default, None) and value != () and value != {}:
-            found[name] = list(value) if isinstance(value, tuple) else value
+            found[name] = msgspec.to_builtins(value)
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mainspring.errors import ValidationError, shown
+from mainspring.model.secrets.references import SecretReference, Value, check_number, read_value
 from mainspring.model.tasks.jobs import Http
 from mainspring.model.tasks.payload import encode
 from mainspring.model.words.names import check_text
@@ -40,7 +41,7 @@ def http(
     method: str,
     url: str,
     *,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, Value] | None = None,
     body: str | None = None,
     json: Any = UNSET,
     expect: str | int | Sequence[str | int] = (),
@@ -91,10 +92,10 @@ def check_url(url: object, *, field: str = "url") -> str:
     return text
 
 
-def _headers(given: Mapping[str, str]) -> dict[str, str]:
+def _headers(given: Mapping[str, Value]) -> dict[str, Value]:
     if not isinstance(given, Mapping) or len(given) > MAX_HEADERS:
         raise ValidationError(f"headers: give up to {MAX_HEADERS} names with their values", field="headers")
-    checked: dict[str, str] = {}
+    checked: dict[str, Value] = {}
     for name, value in given.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise ValidationError(f"headers: {shown(name)} is not the name of a header", field="headers")
@@ -102,13 +103,21 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
             raise ValidationError(f"headers: {name} is set for you; leave it out", field="headers")
         if name.lower() in {other.lower() for other in checked}:
             raise ValidationError(f"headers: {name} is given twice", field="headers")
-        text = check_text(value, field="headers", limit=MAX_HEADER_BYTES).strip(" \t")
-        if any((character < " " and character != "\t") or character == "\x7f" for character in text):
-            raise ValidationError(f"headers: {name} holds a control character, such as a line end", field="headers")
-        checked[name] = text
-    if sum(len(name) + len(value.encode()) + 4 for name, value in checked.items()) > MAX_HEADER_BYTES:
+        read = read_value(value, field="headers", limit=MAX_HEADER_BYTES)
+        checked[name] = read if isinstance(read, SecretReference) else check_header(name, read)
+    check_number(checked, field="headers")
+    texts = [(name, value) for name, value in checked.items() if isinstance(value, str)]
+    if sum(len(name) + len(value.encode()) + 4 for name, value in texts) > MAX_HEADER_BYTES:
         raise ValidationError("headers: over 16 kB; servers would refuse them", field="headers")
     return checked
+
+
+def check_header(name: str, value: str) -> str:
+    """The value of a header, without the white space around it."""
+    text = value.strip(" \t")
+    if any((character < " " and character != "\t") or character == "\x7f" for character in text):
+        raise ValidationError(f"headers: {name} holds a control character, such as a line end", field="headers")
+    return text
 
 
 def _body(body: object) -> str:

@@ -15,6 +15,7 @@ from mainspring.model.daemons.define_health import define_health
 from mainspring.model.limits.limits import RatePer, define_limits
 from mainspring.model.limits.process_limits import define_process_limits
 from mainspring.model.placement.define_placement import check_labels, define_placement
+from mainspring.model.secrets.references import Value, check_number, read_value
 from mainspring.model.tasks.jobs import (
     DEFAULT_CHUNK_WAIT,
     DEFAULT_PRIORITY,
@@ -234,7 +235,7 @@ def command(
     *,
     shell: bool = False,
     cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, Value] | None = None,
     stdin: str | None = None,
     user: str | None = None,
     limits: Mapping[str, Size | Duration] | None = None,
@@ -272,17 +273,18 @@ def command(
     )
 
 
-def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+def _environment(env: Mapping[str, Value] | None) -> dict[str, Value]:
     if env is not None and not isinstance(env, Mapping):
         raise ValidationError(f"env: {shown(env)}; give variables such as {{'LANG': 'C.UTF-8'}}", field="env")
-    environment = dict(env or {})
-    for name, value in environment.items():
-        check_text(value, field="env", limit=MAX_ARGV_BYTES)
+    environment = {name: read_value(value, field="env", limit=MAX_ARGV_BYTES) for name, value in (env or {}).items()}
+    for name in environment:
         if not check_text(name, field="env", limit=1000) or "=" in name:
             raise ValidationError(f"env: {shown(name)} is not the name of a variable", field="env")
         if name.startswith("MAINSPRING_"):
             raise ValidationError(f"env: {name} is reserved; names that begin with MAINSPRING_ are ours", field="env")
-    if sum(len(n.encode()) + len(v.encode()) + 2 for n, v in environment.items()) > MAX_ENVIRONMENT_BYTES:
+    check_number(environment, field="env")
+    texts = [(name, value) for name, value in environment.items() if isinstance(value, str)]
+    if sum(len(name.encode()) + len(value.encode()) + 2 for name, value in texts) > MAX_ENVIRONMENT_BYTES:
         raise ValidationError("env: over 1 MB; the system would refuse to start the command", field="env")
     return environment
 

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from mainspring.model.limits.limits import Limits
+from mainspring.model.secrets.references import Value, names_in
 from mainspring.model.tasks.retry import Retry
 
 Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
@@ -39,7 +40,7 @@ class Command(Struct, frozen=True, tag="command", omit_defaults=True):
     argv: tuple[str, ...]
     shell: bool = False
     cwd: str | None = None
-    env: dict[str, str] = {}
+    env: dict[str, Value] = {}
     stdin: str | None = None
     user: str | None = None  # to run as, if the agent allows it
     limits: ProcessLimits = NO_LIMITS
@@ -70,7 +71,7 @@ class Http(Struct, frozen=True, tag="http", omit_defaults=True):
 
     method: str
     url: str
-    headers: dict[str, str] = {}
+    headers: dict[str, Value] = {}
     body: str | None = None
     expect: tuple[str, ...] = ()  # statuses such as "204" or classes such as "2xx"; none: any 2xx
     redirects: int = 5  # followed at most
@@ -82,6 +83,17 @@ Run = Command | Python | Http
 def kind_of(run: Run) -> str:
     """command, python or http: its `type` in JSON."""
     return str(run.__struct_config__.tag)
+
+
+def secrets_of(run: Run) -> frozenset[str]:
+    """The names of the secrets that it refers to."""
+    match run:
+        case Command():
+            return names_in(run.env.values())
+        case Http():
+            return names_in(run.headers.values())
+        case Python():
+            return frozenset()
 
 
 class Placement(Struct, frozen=True, omit_defaults=True):

@@ -13,11 +13,12 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec import UNSET
 
-from mainspring.errors import ChannelNotFound, NameTaken
+from mainspring.errors import ChannelNotFound, NameTaken, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import MASK
 from mainspring.model.alerts.channels import ChannelSpec, checked, read_channel, shown_url
 from mainspring.model.alerts.messages import test_message
+from mainspring.model.secrets.references import SecretReference, Value
 from mainspring.model.words.merge_patch import merge_patch
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
@@ -25,6 +26,7 @@ from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name, reach
 from mainspring.operations.parts.by_name import check_version
 from mainspring.store.access import audit
+from mainspring.store.access import secrets as stored_secrets
 from mainspring.store.alerts import channels, deliveries
 from mainspring.store.alerts.channels import ChannelView, Stored
 from mainspring.store.postgres.connection import Connection
@@ -93,10 +95,13 @@ async def edit(
             raise _not_found(name)
         check_version("channel", name, present.version, version)
         before = {"kind": present.kind, "url": present.url, "secret": present.secret, "enabled": present.enabled}
+        before = msgspec.to_builtins(before)
+        replaced = ("url", "secret")  # a reference is one value: no patch of its members
+        before = {name: value for name, value in before.items() if name not in replaced or name not in change}
         if "secret" in change and change["secret"] is None:
             before["secret"], change = None, {key: value for key, value in change.items() if key != "secret"}
         elif present.secret is None:
-            del before["secret"]
+            before.pop("secret", None)
         wanted = read_channel(merge_patch(before, change))
         return await _put(conn, actor, name, present, checked(wanted))
 
@@ -113,6 +118,7 @@ async def _put(conn: Connection, actor: Actor, name: str, present: Stored | None
     else:
         secret = made = f"whsec_{secrets.token_urlsafe(32)}"
     new = (wanted.kind, wanted.url, secret, wanted.enabled)
+    await _check_references(conn, wanted.url, secret)
     changed = present is None or tuple(present)[:4] != new
     if changed:
         await channels.put(conn, name, *new)
@@ -120,6 +126,16 @@ async def _put(conn: Connection, actor: Actor, name: str, present: Stored | None
         await audit.changed(conn, actor, action, f"channel:{name}", _audited(present), _audited(new, present))
         await channels.hint(conn)
     return ChannelChange(await _find(conn, name), changed=changed, created=present is None, secret=made)
+
+
+async def _check_references(conn: Connection, url: Value, secret: Value | None) -> None:
+    """Refuse references to secrets that there are not."""
+    for field, value in (("url", url), ("secret", secret)):
+        if isinstance(value, SecretReference) and not await stored_secrets.labels_of(conn, [value.secret]):
+            raise ValidationError(
+                f"{field}: there is no secret {value.secret!r}; `mainspring secret set {value.secret}` makes one",
+                field=field,
+            )
 
 
 def _audited(channel: Sequence[Any] | None, before: Stored | None = None) -> dict[str, Any] | None:
@@ -132,6 +148,8 @@ def _audited(channel: Sequence[Any] | None, before: Stored | None = None) -> dic
     if before is not None and url != before.url and shown == shown_url(before.kind, before.url):
         shown += " (other credentials)"
     hidden = f"{MASK} (another one)" if is_other else MASK
+    if isinstance(secret, SecretReference):
+        hidden = f"secret {secret.secret}"
     return {"kind": kind, "url": shown, "secret": None if secret is None else hidden, "enabled": enabled}
 
 

@@ -24,6 +24,7 @@ from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
 from mainspring.operations.definitions.holds import HoldView
 from mainspring.operations.definitions.holds import view as hold_view
+from mainspring.operations.definitions.secrets import check_references
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.parts.by_name import check_version
@@ -136,6 +137,7 @@ async def put(
         await audit.changed(conn, actor, action, f"job:{name}", before.get(name), definition)
 
     async with conn.transaction():
+        await check_references(conn, definition)
         present = await jobs.version(conn, name, definition)
         if version is not None:
             check_version("job", name, (await jobs.find(conn, name)).version if present is None else present, version)

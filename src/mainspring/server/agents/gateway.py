@@ -20,9 +20,10 @@ from mainspring.model.metrics.tallies import GatewayTally
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.model.words.skew import DEFAULT_LIMIT
-from mainspring.server.agents.session import AgentSession, stop_message
+from mainspring.server.agents.session import NO_SECRETS, AgentSession, stop_message
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
+from mainspring.server.secrets.opened import OpenSecrets
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import STATEMENT_TIMEOUT, Connection, Database
 from mainspring.store.tasks import broadcasts, claims, rescue, session_tasks
@@ -203,8 +204,11 @@ class Gateway:
         sessions = (self._sessions[id] for id in ids)
         return max(self.lead.of(session.link.ack_time, session.load) for session in sessions)
 
-    async def arm(self, claim: Claim) -> list[Armed]:
-        """Send each session what was claimed for it; returns what was claimed for sessions that have left."""
+    async def arm(self, claim: Claim, secrets: OpenSecrets | None = None) -> list[Armed]:
+        """Send each session what was claimed for it; returns what was claimed for sessions that have left.
+
+        `secrets` are those of the jobs in the claim that refer to any.
+        """
         batches = claim.batches
         unsent: list[Armed] = []
         for id, tasks in claim.tasks.items():
@@ -214,7 +218,8 @@ class Gateway:
                 continue
             session.batch = max(session.batch, batches[id])
             self._hold(session, tasks)
-            for dispatch in session.dispatches(self._catalogue, tasks):
+            own = NO_SECRETS if secrets is None else secrets.for_agent(session.name, session.labels)
+            for dispatch in session.dispatches(self._catalogue, tasks, own):
                 session.link.post([dispatch])
             self.tally.queued(tasks, self._clock.now())
         return unsent

@@ -20,6 +20,7 @@ from mainspring.model.messages import (
     Ending,
     Heartbeat,
     Hello,
+    JobSecrets,
     Pause,
     Recall,
     ServerMessage,
@@ -44,6 +45,7 @@ FRAME = 1 << 20  # bytes of arguments in one message
 FAR = 1e9  # seconds: more than any clock is wrong
 MANY = 2**31 - 1  # of what is counted
 NO_CHUNKS: Mapping[int, int] = {}
+NO_SECRETS: Mapping[int, JobSecrets] = {}
 HORIZON = 0.1  # seconds of due work that may queue at an agent, at the rate at which it finishes tasks
 
 
@@ -280,29 +282,34 @@ class AgentSession:
             offers=self.offers,
         )
 
-    def dispatches(self, catalogue: Catalogue, tasks: list[Armed]) -> Iterator[Dispatch]:
-        """The messages that arm `tasks`: one, unless their arguments are large."""
+    def dispatches(
+        self, catalogue: Catalogue, tasks: list[Armed], secrets: Mapping[int, JobSecrets] = NO_SECRETS
+    ) -> Iterator[Dispatch]:
+        """The messages that arm `tasks`: one, unless their arguments are large. `secrets`: by job, for this agent."""
         first = size = 0
         for number, armed in enumerate(tasks):
             size += len(armed.args) + len(armed.checkpoint or "")
             if armed.parents is not None:
                 size += len(armed.parents)
+            if armed.job in secrets:
+                size += sum(map(len, secrets[armed.job].values.values()))
             if size > FRAME and number > first:
-                yield self._dispatch(catalogue, tasks[first:number])
+                yield self._dispatch(catalogue, tasks[first:number], secrets)
                 first, size = number, 0
-        yield self._dispatch(catalogue, tasks[first:])
+        yield self._dispatch(catalogue, tasks[first:], secrets)
 
-    def _dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
+    def _dispatch(self, catalogue: Catalogue, tasks: list[Armed], secrets: Mapping[int, JobSecrets]) -> Dispatch:
         """The message that arms `tasks`, with the jobs that the agent does not know yet."""
         jobs = []
-        for id in {armed.job for armed in tasks}:
+        ids = {armed.job for armed in tasks}
+        for id in ids:
             if (job := catalogue.jobs.get(id)) is None:
                 continue
             known = job.version, job.default_timeout, job.definition.retry.retries  # the settings change the last two
             if self._known_jobs.get(id) != known:
                 self._known_jobs[id] = known
                 jobs.append(job)
-        return Dispatch(jobs, tasks, self.id)
+        return Dispatch(jobs, tasks, self.id, [secrets[id] for id in ids & secrets.keys()] if secrets else [])
 
     def pause(self, wanted: dict[int, int]) -> list[ServerMessage]:
         """The messages that pause the attempts `wanted` (token → task) and resume all others."""

@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from mainspring.errors import SecretUnavailable, ValidationError
 from mainspring.loops import Alarm
 from mainspring.model.alerts import messages
+from mainspring.model.alerts.channels import check_channel_url
+from mainspring.model.secrets.values import SecretValues
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.tasks.retry import retry_after
+from mainspring.server.secrets.opened import ReadKeys, no_keys, open_secrets
 from mainspring.store.alerts import deliveries
 from mainspring.store.alerts.deliveries import LONGEST_WAIT, Claimed
 from mainspring.store.postgres.database import Database
@@ -38,8 +42,9 @@ READ = 500  # bytes of an answer that are kept with an error
 
 
 class Sender:
-    def __init__(self, database: Database, allow: Sequence[str]) -> None:
+    def __init__(self, database: Database, allow: Sequence[str], read_keys: ReadKeys = no_keys) -> None:
         self._database = database
+        self._read_keys = read_keys
         self._allowed = Allowed(allow)
         self._client: CheckedClient | None = None
         self.wake = asyncio.Event()
@@ -60,7 +65,7 @@ class Sender:
         return len(claimed)
 
     async def _deliver(self, one: Claimed) -> None:
-        error, wait = await self._post(one)
+        error, wait = await self._post_resolved(one)
         async with self._database.acquire() as conn:
             if error is None:
                 await deliveries.delivered(conn, one.id)
@@ -72,8 +77,27 @@ class Sender:
             "channel %s did not take message %s: %s; again in %.0f s", one.channel, one.id, error, wait,
         )  # fmt: skip
 
+    async def _post_resolved(self, one: Claimed) -> tuple[str | None, float | None]:
+        """Post with the secrets that the channel refers to; what the receiver answers is told without them."""
+        names = {name for name in (one.url_from, one.secret_from) if name is not None}
+        if not names:
+            return await self._post(one)
+        async with self._database.acquire() as conn:
+            opened = await open_secrets(conn, self._read_keys, {0: names})
+        try:
+            values = {name: opened.value(name) for name in names}
+            if one.url_from is not None:
+                one = one._replace(url=check_channel_url(values[one.url_from].strip()))
+            if one.secret_from is not None:
+                one = one._replace(secret=values[one.secret_from])
+        except (SecretUnavailable, ValidationError) as error:
+            return error.message, None
+        told, wait = await self._post(one)
+        return None if told is None else SecretValues(values, {}).masked(told), wait
+
     async def _post(self, one: Claimed) -> tuple[str | None, float | None]:
         """Why the receiver did not take it, if so, and how many seconds it asks to wait."""
+        assert one.url is not None
         client = await self._opened()
         module = import_module("mainspring.wire.http_client")
         body = messages.body(one.kind, one.message.encode())

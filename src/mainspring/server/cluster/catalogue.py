@@ -14,7 +14,8 @@ from mainspring.loops import Signal
 from mainspring.model.limits.holds import NO_HOLDS
 from mainspring.model.placement.placement import DEFAULT_STRATEGY, Requirements, requirements_of
 from mainspring.model.settings import DEFAULTS, RunTimeSettings, unless_off
-from mainspring.model.tasks.jobs import Definition, Job, uses_default_retries
+from mainspring.model.tasks.jobs import Definition, Job, secrets_of, uses_default_retries
+from mainspring.server.secrets.opened import ReadKeys, no_keys
 from mainspring.store.cluster import holds, settings
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import jobs
@@ -31,8 +32,9 @@ def with_defaults(job: Job, settings: RunTimeSettings) -> Job:
 
 
 class Catalogue:
-    def __init__(self, database: Database, strategy: str = DEFAULT_STRATEGY) -> None:
+    def __init__(self, database: Database, strategy: str = DEFAULT_STRATEGY, read_keys: ReadKeys = no_keys) -> None:
         self._database = database
+        self.read_keys = read_keys  # that decrypt secrets
         self._default_strategy = strategy  # while the cluster has none
         self.jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
@@ -45,6 +47,7 @@ class Catalogue:
         ] = {}  # job whose tasks may hold slots of limits → the pool they are claimed from
         self.needs: dict[int, dict[str, float]] = {}  # by job, for the jobs that need any amounts
         self.chunks: dict[int, int] = {}  # by job, how many tasks share a slot, for the jobs of which several do
+        self.secrets: dict[int, frozenset[str]] = {}  # by job, for the jobs that refer to any
         self.strategy = strategy  # of placement, for jobs that name none
         self.settings = DEFAULTS  # that operators change at run time
         self.holds = NO_HOLDS
@@ -75,6 +78,7 @@ class Catalogue:
         self.pools = {id: requirements for id, requirements in pools.items() if id not in self.broadcast_pools}
         self.needs = {job.id: needs for job in self.jobs.values() if (needs := job.definition.placement.needs)}
         self.chunks = {job.id: size for job in readable if (size := requirements_of(job.definition).chunk) > 1}
+        self.secrets = {job.id: names for job in readable if (names := secrets_of(job.definition.run))}
         if held != self.holds:
             self.holds = held
             self.on_holds.send()

@@ -2,6 +2,7 @@
 
 Reads   store.tasks.claims   (claims whose answer was lost, or that another server has made)
         store.views.parents  (what became of the tasks that some of them ran after)
+        store.access.secrets (that some of their jobs refer to)
 Writes  store.tasks.claims   (assigned → pending, for what could not be sent)
 Sends   Dispatch, through the gateway
 Next:   server/agents/gateway.py
@@ -17,6 +18,7 @@ from mainspring.model.limits.holds import NO_HOLDS, Holds
 from mainspring.model.messages import Armed
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.secrets.opened import OpenSecrets, open_secrets
 from mainspring.store.postgres.database import Connection, DedicatedConnection
 from mainspring.store.tasks import claims
 from mainspring.store.views import parents
@@ -52,14 +54,24 @@ class Arming:
 
     async def _send(self, claim: claims.Claim, dedicated: DedicatedConnection) -> list[Armed]:
         """Returns what could not be sent. What is held since the claim began is not sent, and given back."""
-        if not {armed.job for tasks in claim.tasks.values() for armed in tasks} <= self._catalogue.jobs.keys():
+        jobs = {armed.job for tasks in claim.tasks.values() for armed in tasks}
+        if not jobs <= self._catalogue.jobs.keys():
             await self._catalogue.refresh()  # the job is new
+        secrets = await self._secrets(jobs, dedicated) if self._catalogue.secrets else None
         if self._catalogue.holds is NO_HOLDS:
-            return await self._gateway.arm(claim)
+            return await self._gateway.arm(claim, secrets)
         stopped, rest = _split(claim, self._catalogue.holds)
-        unsent = await self._gateway.arm(rest)
+        unsent = await self._gateway.arm(rest, secrets)
         await self._give_back(stopped, dedicated)
         return unsent
+
+    async def _secrets(self, jobs: set[int], dedicated: DedicatedConnection) -> OpenSecrets | None:
+        """The secrets that these jobs refer to, if any."""
+        wanted = {id: names for id, names in self._catalogue.secrets.items() if id in jobs}
+        if not wanted:
+            return None
+        async with dedicated as conn:
+            return await open_secrets(conn, self._catalogue.read_keys, wanted)
 
     async def resolve_unanswered(self, dedicated: DedicatedConnection) -> None:
         """A claim whose answer was lost may have committed, or may do so yet: arm what it took."""

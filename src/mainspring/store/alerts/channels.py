@@ -12,6 +12,7 @@ import msgspec
 
 from mainspring.model.alerts.channels import shown_url
 from mainspring.model.alerts.messages import Kind
+from mainspring.model.secrets.references import SecretReference, Value
 from mainspring.store.alerts.deliveries import TRIED_FOR
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch, views
@@ -33,8 +34,8 @@ class Stored(NamedTuple):
     """With its secrets."""
 
     kind: Kind
-    url: str
-    secret: str | None
+    url: Value
+    secret: Value | None
     enabled: bool
     version: int
 
@@ -56,17 +57,25 @@ async def find(conn: Connection, name: str) -> ChannelView | None:
 async def lock(conn: Connection, name: str) -> Stored | None:
     """With its secrets, for a change."""
     row = await conn.fetchrow(
-        "select kind, url, secret, enabled, version from mainspring.channel where name = $1 for update", name
+        "select kind, url, url_from, secret, secret_from, enabled, version from mainspring.channel"
+        " where name = $1 for update",
+        name,
     )
-    return None if row is None else Stored(*row)
+    if row is None:
+        return None
+    kind, url, url_from, secret, secret_from, enabled, version = row
+    address = url if url_from is None else SecretReference(url_from)
+    return Stored(kind, address, secret if secret_from is None else SecretReference(secret_from), enabled, version)
 
 
 # Whether the receiver takes what is sent is to be seen anew.
 _PUT = """
-    insert into mainspring.channel as c (name, kind, url, secret, enabled, shown_url) values ($1, $2, $3, $4, $5, $6)
+    insert into mainspring.channel as c (name, kind, url, url_from, secret, secret_from, enabled, shown_url)
+    values ($1, $2, $3, $4, $5, $6, $7, $8)
     on conflict (name) do update
-       set kind = excluded.kind, url = excluded.url, secret = excluded.secret, enabled = excluded.enabled,
-           shown_url = excluded.shown_url, version = c.version + 1, updated_at = mainspring.now(),
+       set kind = excluded.kind, url = excluded.url, url_from = excluded.url_from, secret = excluded.secret,
+           secret_from = excluded.secret_from, enabled = excluded.enabled, shown_url = excluded.shown_url,
+           version = c.version + 1, updated_at = mainspring.now(),
            failing_since = null, last_error = null
 """
 
@@ -80,15 +89,20 @@ _GIVE_UP = """
 """
 
 
-async def put(conn: Connection, name: str, kind: Kind, url: str, secret: str | None, enabled: bool) -> None:
+async def put(conn: Connection, name: str, kind: Kind, url: Value, secret: Value | None, enabled: bool) -> None:
     """Create a channel or change it. What waits for it is tried again at once, or given up if it is old."""
-    await conn.execute(_PUT, name, kind, url, secret, enabled, shown_url(kind, url))
+    await conn.execute(_PUT, name, kind, *_parted(url), *_parted(secret), enabled, shown_url(kind, url))
     await conn.execute(_GIVE_UP, name, TRIED_FOR)
     await conn.execute(
         """update mainspring.alert_delivery set next_try_at = mainspring.now()
             where channel = $1 and state = 'pending' and next_try_at > mainspring.now()""",
         name,
     )
+
+
+def _parted(value: Value | None) -> tuple[str | None, str | None]:
+    """The text itself, or the name of the secret that holds it."""
+    return (None, value.secret) if isinstance(value, SecretReference) else (value, None)
 
 
 _DELETE = """

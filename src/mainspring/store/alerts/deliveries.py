@@ -61,8 +61,10 @@ class Claimed(NamedTuple):
     message: str
     attempt: int
     kind: Kind
-    url: str
+    url: str | None
+    url_from: str | None  # the secret that holds it
     secret: str | None
+    secret_from: str | None
     now: datetime
 
 
@@ -70,7 +72,7 @@ class Claimed(NamedTuple):
 # wait is from before the clock was set back.
 _CLAIM = """
     with due as (
-        select d.id, c.kind, c.url, c.secret
+        select d.id, c.kind, c.url, c.url_from, c.secret, c.secret_from
           from mainspring.alert_delivery d join mainspring.channel c on c.name = d.channel and c.enabled
          where d.state = 'pending'
            and (d.next_try_at <= (select mainspring.now()) or d.next_try_at > (select mainspring.now()) + $4::interval)
@@ -84,7 +86,8 @@ _CLAIM = """
     update mainspring.alert_delivery d
        set attempts = d.attempts + 1, next_try_at = (select mainspring.now()) + $3::interval
       from due where d.id = due.id and d.state = 'pending'
-    returning d.id, d.channel, d.message::text, d.attempts, due.kind, due.url, due.secret, mainspring.now()
+    returning d.id, d.channel, d.message::text, d.attempts, due.kind, due.url, due.url_from, due.secret,
+              due.secret_from, mainspring.now()
 """
 
 

@@ -2,7 +2,8 @@
 
     producer  calls enqueue, enqueue_many, enqueue_each, enqueue_flow, open_batch and close_batch, and reads the tasks
               that it submitted, through views `own_…`
-    viewer    reads everything but the hashes of tokens, login codes and console sessions, and the secrets of channels
+    viewer    reads everything but the hashes of tokens, login codes and console sessions, the secrets
+              of channels, and the encrypted values of secrets
     server    runs servers: reads and writes rows, makes and drops partitions by functions; no DDL
 
 A role has at most one of the three. Which one is read from its privileges, so there is nothing to keep in step, and
@@ -31,8 +32,9 @@ _WITHOUT_SECRETS = {
     "created_at, expires_at, revoked_at",
     "login_code": "actor, role, jobs, token_id, created_at, expires_at",
     "console_session": "id, actor, role, jobs, token_id, address, created_at, last_seen_at, expires_at",
-    "channel": "name, kind, shown_url, is_signed, enabled, version, delivered_at, failing_since, last_error, "
-    "created_at, updated_at",
+    "secret": "name, version, key_id, labels, created_at, created_by, updated_at, updated_by",
+    "channel": "name, kind, url_from, secret_from, shown_url, is_signed, enabled, version, delivered_at, "
+    "failing_since, last_error, created_at, updated_at",
 }
 _READ_FUNCTIONS = ("now()", "labels(jsonb)", "key_within(text, text)", "fill_key(text, jsonb, jsonb)")
 _SUBMIT_FUNCTIONS = (

@@ -2343,6 +2343,22 @@ create table mainspring.console_session (
 create index on mainspring.console_session (expires_at);
 create index on mainspring.console_session (token_id);
 
+-- Encrypted with a key that the database does not have, for its name and version: model/secrets/encryption.py.
+create table mainspring.secret (
+    name       text        primary key,
+    version    integer     not null,
+    key_id     text        not null,                   -- of the key that it is encrypted with
+    nonce      bytea       not null,
+    ciphertext bytea       not null,
+    labels     jsonb       not null default '{}'       -- that an agent must have to get it
+               check (jsonb_typeof(labels) = 'object'
+                      and not jsonb_path_exists(labels, '$.* ? (@.type() != "string")')),
+    created_at timestamptz not null default mainspring.now(),
+    created_by text        not null,
+    updated_at timestamptz not null default mainspring.now(),
+    updated_by text        not null
+);
+
 -- Answers to requests with an idempotency key, for a client that sends the same one again.
 create table mainspring.request (
     caller     text        not null,                   -- token/7, session/3: keys of others do not matter
@@ -2539,17 +2555,20 @@ create index queue_minute_minute on mainspring.queue_minute (minute);
 create table mainspring.channel (
     name          text        primary key,
     kind          text        not null check (kind in ('webhook', 'slack')),
-    url           text        not null,
-    secret        text,                               -- signs what is sent; null: nothing is signed
+    url           text,
+    url_from      text,                               -- the secret that holds the URL, in place of `url`
+    secret        text,                               -- signs what is sent; null, as is the next: nothing is signed
+    secret_from   text,                               -- the secret that holds it, in place of `secret`
     shown_url     text        not null,               -- without what is secret in it
-    is_signed     boolean     not null generated always as (secret is not null) stored,
+    is_signed     boolean     not null generated always as (secret is not null or secret_from is not null) stored,
     enabled       boolean     not null default true,
     version       integer     not null default 1,
     delivered_at  timestamptz,                        -- the last time that the receiver took a message
     failing_since timestamptz,                        -- since when it has refused all; null: it took the last one
     last_error    text,                               -- why
     created_at    timestamptz not null default mainspring.now(),
-    updated_at    timestamptz not null default mainspring.now()
+    updated_at    timestamptz not null default mainspring.now(),
+    check (num_nonnulls(url, url_from) = 1 and num_nonnulls(secret, secret_from) <= 1)
 );
 
 create table mainspring.alert_rule (

@@ -1,0 +1,1 @@
+"""Secrets: references to them in definitions, the keys that encrypt them, and their values kept out of output. Pure."""

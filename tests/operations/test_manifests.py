@@ -17,6 +17,7 @@ from tests.model.schedules.test_schedule_spec import ARGS, KINDS, POLICIES
 from tests.model.tasks.test_read_definition import LIMITS, OPTIONS, RUNS, SECONDS
 from tests.operations.conftest import ACTOR, echo, same_in_json
 from tests.schedules import live, planned, set_clock
+from tests.secret_keys import Ring
 
 from mainspring.errors import (
     CalendarNotFound,
@@ -35,7 +36,7 @@ from mainspring.model.manifests.manifest import read_manifest
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 from mainspring.model.tasks.define_job import define
 from mainspring.model.tasks.jobs import Run
-from mainspring.operations.definitions import calendars, jobs, schedules
+from mainspring.operations.definitions import calendars, jobs, schedules, secrets
 from mainspring.operations.manifests import manifest
 from mainspring.operations.manifests.manifest import Applied, Plan
 from mainspring.store.access import audit
@@ -176,6 +177,21 @@ async def test_pruning_deletes_what_the_set_owns_and_nothing_else(conn: Connecti
     assert [view.name for view in (await calendars.listing(conn, ACTOR)).items] == ["by-hand"]
     with pytest.raises(ValidationError, match="the manifest needs `set: NAME`"):
         await plan(conn, {"mainspring": 1}, prune=True)
+
+
+async def test_a_reference_to_a_secret_is_checked_written_and_exported_as_it_is(conn: Connection) -> None:
+    given = changed(jobs={"report": {"env": {"PGPASSWORD": {"$secret": "db"}}}})
+    with pytest.raises(ValidationError, match="job 'report': env: there is no secret 'db'") as raised:
+        await plan(conn, given)
+    assert raised.value.field == "jobs.report.env"
+    await secrets.put(conn, ACTOR, "db", "hunter2", labels={"zone": "eu"}, keys=Ring())
+    with pytest.raises(ValidationError, match="labels zone=eu; let the job require them"):
+        await plan(conn, given)
+    given["jobs"]["report"]["requires"] = {"zone": "eu"}
+    await apply(conn, given)
+    exported = msgspec.to_builtins(await manifest.export(conn, VIEWER, set_name="shop"))
+    assert exported["jobs"]["report"]["env"] == {"PGPASSWORD": {"$secret": "db"}}
+    assert (await plan(conn, exported, prune=True)).changes == []
 
 
 async def test_what_was_planned_is_told_and_taken_back(conn: Connection) -> None:

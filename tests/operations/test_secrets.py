@@ -88,7 +88,7 @@ async def test_a_secret_is_kept_while_a_job_or_a_channel_refers_to_it(conn: Conn
     await channels.put(conn, ACTOR, "ops", ChannelSpec("slack", SecretReference("db")))
     shown = await secrets.show(conn, ACTOR, "db")
     assert (shown.jobs, shown.channels) == (["dump"], ["ops"])
-    with pytest.raises(Conflict, match="job 'dump' and 1 more refers to it") as raised:
+    with pytest.raises(Conflict, match="job 'dump' and 1 more refer to it") as raised:
         await secrets.delete(conn, ACTOR, "db")
     assert raised.value.details == {"jobs": ["dump"], "channels": ["ops"]}
     await jobs.delete(conn, ACTOR, "dump")

@@ -126,7 +126,7 @@ async def test_a_secret_that_there_is_not_fails_the_attempt_and_says_what_to_typ
     assert "`mainspring secret set db` makes one" in str(error)
 
 
-@pytest.mark.parametrize("keys", [new_key("2"), None, new_key("1")])
+@pytest.mark.parametrize("keys", [new_key("2"), None, new_key("1")], ids=["of another id", "none", "another"])
 async def test_a_server_without_the_key_runs_nothing_with_an_empty_value(
     dsn: str, conn: Connection, keys: str | None
 ) -> None:

@@ -16,7 +16,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_labels
 from mainspring.model.secrets.encryption import seal, unseal
 from mainspring.model.secrets.keys import NO_KEYS, KeySource
-from mainspring.model.tasks.jobs import Definition, secrets_of
+from mainspring.model.tasks.jobs import Definition, Http, secrets_of
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
 from mainspring.operations.pages import Page
@@ -135,7 +135,7 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
         if jobs or channels:
             used = [f"job {jobs[0]!r}"] if jobs else [f"channel {channels[0]!r}"]
             more = f" and {len(jobs) + len(channels) - 1} more" if len(jobs) + len(channels) > 1 else ""
-            message = f"{used[0]}{more} refers to it; change that first"
+            message = f"{used[0]}{more} refer{'' if more else 's'} to it; change that first"
             raise Conflict(message, field="secret", jobs=jobs[:100], channels=channels[:100])
         await secrets.delete(conn, name)
         await audit.changed(conn, actor, "secret.delete", f"secret:{name}", _audited(present), None)
@@ -163,14 +163,16 @@ async def rotate(conn: Connection, actor: Actor, *, keys: KeySource | None = Non
     return Rotation(key_id, len(others), len(stored))
 
 
-async def check_references(conn: Connection, definition: Definition, *, prefix: str = "run.") -> None:
+async def check_references(conn: Connection, definition: Definition) -> None:
     """Refuse a job that refers to a secret that there is not, or whose agents need not have the labels for it."""
-    names = secrets_of(definition.run)
-    if not names:
-        return
-    there = await secrets.labels_of(conn, sorted(names))
-    field = f"{prefix}{'env' if hasattr(definition.run, 'env') else 'headers'}"
-    for name in sorted(names):
+    if names := secrets_of(definition.run):
+        check_secrets(definition, await secrets.labels_of(conn, sorted(names)), prefix="run.")
+
+
+def check_secrets(definition: Definition, there: Mapping[str, Mapping[str, str]], *, prefix: str = "") -> None:
+    """The same, given the labels of the secrets that there are, by name."""
+    field = f"{prefix}{'headers' if isinstance(definition.run, Http) else 'env'}"
+    for name in sorted(secrets_of(definition.run)):
         if name not in there:
             raise ValidationError(
                 f"{field}: there is no secret {name!r}; `mainspring secret set {name}` makes one", field=field

@@ -26,6 +26,7 @@ from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.model.words.zones import by_its_clocks
 from mainspring.operations.definitions.jobs import check_reached
 from mainspring.operations.definitions.schedules import HIDDEN
+from mainspring.operations.definitions.secrets import check_secrets
 from mainspring.operations.manifests.present import Present
 from mainspring.operations.parts import reach
 from mainspring.operations.parts.slices import Slices
@@ -79,6 +80,8 @@ class _Comparing:
         present = self._present.jobs.get(name)
         definition = _unmasked_job(self._actor, given, None if present is None else present.definition)
         differs = present is None or present.definition != definition
+        if differs:
+            check_secrets(definition, self._present.secrets)
         app = None if present is None else present.app or present.definition.requires.get("app")
         return self._step("job", name, given, definition, present, app, differs=differs)
 

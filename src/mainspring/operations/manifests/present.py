@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeVar
 
 from mainspring.model.access.actors import Actor
 from mainspring.model.manifests.manifest import Wanted
-from mainspring.model.tasks.jobs import Job
+from mainspring.model.tasks.jobs import Job, secrets_of
 from mainspring.operations.parts.slices import Slices
+from mainspring.store.access import secrets
 from mainspring.store.manifests import owners
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, resolve, schedules
@@ -36,6 +37,7 @@ class Present(NamedTuple):
     traits: dict[str, JobTraits]  # of jobs that schedules of the manifest name, and it does not define
     waited_for: dict[str, Stored]  # schedules that those of the manifest wait for, and it does not define
     used_by: dict[str, list[str]]  # calendar → the jobs whose schedules use it; for an actor that is narrowed to some
+    secrets: dict[str, dict[str, str]]  # that jobs of the manifest refer to → the labels that an agent must have
 
 
 def batches(items: Iterable[T]) -> Iterator[list[T]]:
@@ -48,7 +50,7 @@ async def load(conn: Connection, actor: Actor, wanted: Wanted, *, prune: bool) -
     slices = Slices()
     now: datetime = await conn.fetchval("select mainspring.now()")
     used_by = await calendars.using_jobs(conn) if actor.jobs else {}
-    found = Present(now, {}, {}, {}, {}, {}, used_by)
+    found = Present(now, {}, {}, {}, {}, {}, used_by, {})
     owned = (
         {kind: await owners.owned(conn, wanted.set, kind) for kind in ("job", "schedule", "calendar")} if prune else {}
     )
@@ -59,6 +61,12 @@ async def load(conn: Connection, actor: Actor, wanted: Wanted, *, prune: bool) -
         if one.schedule.policies.after is not None:
             waited.add(one.schedule.policies.after)
         await slices.rest()
+    referred = set[str]()
+    for definition in wanted.jobs.values():
+        referred.update(secrets_of(definition.run))
+        await slices.rest()
+    for names in batches(sorted(referred)):
+        found.secrets.update(await secrets.labels_of(conn, names))
     for names in batches({**wanted.jobs, **dict.fromkeys(owned.get("job", ()))}):
         found.jobs.update(await jobs.named(conn, names))
         await slices.rest()

@@ -10,7 +10,6 @@ Next: store/cluster/settings.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -23,6 +22,7 @@ from mainspring.model.tasks.define_http import check_url
 from mainspring.model.tasks.define_job import MOST_QUEUED
 from mainspring.model.tasks.retry import MAX_RETRIES
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.names import nearest
 
 Off = Literal["off"]
 OFF: Off = "off"
@@ -131,8 +131,8 @@ def find(name: str) -> Setting:
     """The setting of this name; ValidationError with the nearest name if there is none."""
     found = SETTINGS.get(name)
     if found is None:
-        close = get_close_matches(name[:100], SETTINGS, 1)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
+        close = nearest(name, SETTINGS)
+        meant = f"did you mean {close}?" if close else f"there are {', '.join(SETTINGS)}"
         raise ValidationError(f"{shown(name)} is not a setting; {meant}", field=name[:100])
     return found
 

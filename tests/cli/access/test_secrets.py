@@ -56,6 +56,20 @@ def test_an_http_job_refers_to_a_secret_in_a_header(cli: Cli, monkeypatch: pytes
     assert "$secret" in cli("job", "show", "ping").out
 
 
+def test_a_channel_refers_to_secrets_for_its_url_and_for_what_signs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("url", b"https://hooks.example/T0/hunter2hunter2"), ("sign", b"0123456789abcdef")):
+        type_in(monkeypatch, value)
+        assert cli("secret", "set", name).code == 0
+    made = cli("channel", "set", "ops", "--secret-url", "url", "--secret", "sign", "--json")
+    assert (made.code, made.json["channel"]["url"], made.json["channel"]["is_signed"]) == (0, "secret url", True)
+    assert cli("secret", "show", "url", "--json").json["channels"] == ["ops"]
+    assert cli("channel", "set", "ops", "https://a.example", "--secret-url", "url").code == 2
+    assert cli("channel", "set", "ops", "--unsigned", "--secret", "sign").code == 2
+    assert cli("channel", "set", "ops", "--secret-url", "nobody").code == 2
+    assert cli("channel", "set", "ops", "https://a.example", "--unsigned").code == 0
+    assert cli("secret", "delete", "url").code == 0
+
+
 @pytest.mark.parametrize("value", [b"", b"a\0b", b"\xff\xfe", b"x" * 70_000])
 def test_a_bad_value_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
     type_in(monkeypatch, value)

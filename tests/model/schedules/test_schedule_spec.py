@@ -109,6 +109,8 @@ def test_arguments_are_merged() -> None:
     [
         ([], "spec", "is not an object"),
         ({"job": "a", "evry": 5}, "evry", "did you mean every?"),
+        ({"job": "a", "timezone": "Europe/Paris"}, "timezone", "did you mean tz?"),
+        ({"job": "a", "max_attempts": 3}, "max_attempts", "no such member; a schedule has"),
         ({"every": 5}, "job", "missing"),
         ({"job": "a"}, "cron", "nothing says when to run"),
         ({"job": "a", "every": 5, "daily": "03:00"}, "every", "were given"),

@@ -41,12 +41,15 @@ def channel() -> None:
     "mainspring channel set ops https://hooks.example/alerts     prints the secret that signs",
     "mainspring channel set team https://hooks.slack.com/services/… --kind slack",
     "mainspring channel set ops --secret-file secret.txt         a secret of your own; - reads stdin",
+    "mainspring channel set team --kind slack --secret-url NAME  the URL is a secret: `mainspring secret set NAME`",
     "mainspring channel set ops --disable",
 )
 @click.argument("name", type=name_of("channel"))
 @click.argument("url", required=False)
 @click.option("--kind", type=click.Choice(("webhook", "slack")), help="JSON or text; webhook without it.")
 @click.option("--secret-file", type=click.File("r"), help="The secret that signs, from a file; - is stdin.")
+@click.option("--secret-url", metavar="NAME", help="The URL, from `mainspring secret set NAME`.")
+@click.option("--secret", metavar="NAME", help="The secret that signs, from `mainspring secret set NAME`.")
 @click.option("--unsigned", is_flag=True, help="Sign nothing.")
 @click.option("--enable/--disable", "enabled", default=None, help="Whether it is told anything.")
 async def set_channel(
@@ -55,16 +58,20 @@ async def set_channel(
     url: str | None,
     kind: str | None,
     secret_file: Any,
+    secret_url: str | None,
+    secret: str | None,
     unsigned: bool,
     enabled: bool | None,
 ) -> None:
     """Make a channel, or change what is given of it."""
-    if secret_file is not None and unsigned:
-        raise click.UsageError("--secret-file, --unsigned: give one of them")
-    change: dict[str, Any] = {"kind": kind, "url": url, "enabled": enabled}
+    if (secret_file is not None) + (secret is not None) + unsigned > 1:
+        raise click.UsageError("--secret-file, --secret, --unsigned: give one of them")
+    if url is not None and secret_url is not None:
+        raise click.UsageError("URL, --secret-url: give one of them")
+    change: dict[str, Any] = {"kind": kind, "url": _reference(secret_url) or url, "enabled": enabled}
     change = {member: value for member, value in change.items() if value is not None}
-    if secret_file is not None or unsigned:
-        change["secret"] = None if unsigned else _secret(secret_file)
+    if secret_file is not None or secret is not None or unsigned:
+        change["secret"] = None if unsigned else _reference(secret) or _secret(secret_file)
     changed = await _set(client, name, change)
     if print_if_json(changed):
         return
@@ -73,6 +80,10 @@ async def set_channel(
         note(f"channel {name} made; this secret signs what it is sent, and nobody can read it again")
     else:
         confirm(changed, "made" if changed.created else "changed" if changed.changed else "it is so already")
+
+
+def _reference(name: str | None) -> dict[str, str] | None:
+    return None if name is None else {"$secret": name}
 
 
 def _secret(file: Any) -> str:

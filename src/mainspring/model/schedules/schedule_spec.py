@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Required, TypedDict, cast
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
@@ -21,6 +20,7 @@ from mainspring.model.schedules.define_schedule import KINDS, OF_DAEMONS, When, 
 from mainspring.model.schedules.edit_schedule import options_of
 from mainspring.model.schedules.schedules import CatchUp, First, Fold, Gap, Overlap, Schedule, WhenFull
 from mainspring.model.words.merge_patch import merge_patch
+from mainspring.model.words.names import nearest
 
 Text = str | UnsetType
 Count = int | UnsetType
@@ -89,8 +89,8 @@ def read_spec(given: Any) -> ScheduleSpec:
     known = ScheduleSpec.__struct_fields__
     for name in given:
         if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            meant = f", did you mean {close[0]}?" if close else ";"
+            close = nearest(str(name), known)
+            meant = f", did you mean {close}?" if close else ";"
             raise ValidationError(f"{name}: no such member{meant} a schedule has {', '.join(known)}", field=str(name))
     return ScheduleSpec(**given)
 

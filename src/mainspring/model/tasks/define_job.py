@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError, shown
@@ -31,7 +30,7 @@ from mainspring.model.tasks.jobs import (
 )
 from mainspring.model.tasks.retry import DEFAULT_RETRIES, MAX_DELAYS, MAX_RETRIES, Backoff, Retry
 from mainspring.model.words.durations import Duration, seconds
-from mainspring.model.words.names import check_name, check_path_name, check_text
+from mainspring.model.words.names import check_name, check_path_name, check_text, nearest
 from mainspring.model.words.sizes import Size
 
 MAX_ARGV = 1000
@@ -45,7 +44,6 @@ MOST_QUEUED = 10_000_000  # tasks of a job that wait
 
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 _OF_RETRIES = ("backoff", "retry_delay", "max_retry_delay", "retry_on")
-_OTHER_NAMES = {"timezone": "tz", "interval": "every", "schedule": "cron", "max_attempts": "retries"}
 
 
 class Options(TypedDict, total=False):
@@ -148,8 +146,8 @@ def _unknown_option(name: str) -> ValidationError:
     from mainspring.model.schedules.define_schedule import When  # only here: it is slow to import
 
     known = [*Options.__annotations__, *When.__annotations__]
-    close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, 1)
-    meant = f", did you mean {close[0]}?" if close else ";"
+    close = nearest(name, known)
+    meant = f", did you mean {close}?" if close else ";"
     policies, when = ", ".join(Options.__annotations__), ", ".join(When.__annotations__)
     return ValidationError(f"{name}: no such option{meant} a job has {policies}; its schedule has {when}", field=name)
 

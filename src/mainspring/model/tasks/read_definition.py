@@ -9,7 +9,6 @@ Next: model/tasks/define_job.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -24,7 +23,7 @@ from mainspring.model.tasks.define_job import Options, command, define
 from mainspring.model.tasks.define_job import handler as define_handler
 from mainspring.model.tasks.jobs import Argument, Command, Definition, Health, Http, Placement, Python, Run, kind_of
 from mainspring.model.tasks.retry import DEFAULT_RETRIES, Retry
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_name, nearest
 
 T = TypeVar("T")
 
@@ -199,8 +198,8 @@ def _members(given: Any, struct: type[Struct], prefix: str) -> dict[str, Any]:
     known = struct.__struct_fields__
     for name in given:
         if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            meant = f", did you mean {prefix}{close[0]}?" if close else ";"
+            close = nearest(str(name), known)
+            meant = f", did you mean {prefix}{close}?" if close else ";"
             raise ValidationError(
                 f"{prefix}{name}: no such member{meant} there are {', '.join(known)}", field=f"{prefix}{name}"
             )

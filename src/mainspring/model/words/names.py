@@ -6,7 +6,7 @@ Next: model/tasks/define_job.py
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mainspring.errors import ValidationError, shown
 
@@ -64,11 +64,23 @@ def check_note(note: object) -> str:
     return check_text(note, field="note", limit=500)
 
 
-def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:
-    """A name that does not exist, with the nearest one that does."""
+# What other schedulers call it.
+_OTHER_NAMES = {"timezone": "tz", "interval": "every", "schedule": "cron", "max_attempts": "retries"}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
     from difflib import get_close_matches  # seldom needed, and slow to load
 
+    known = list(known)
+    other = _OTHER_NAMES.get(name)
+    close = [other] if other in known else get_close_matches(name[:100], known, 1)
+    return close[0] if close else None
+
+
+def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:
+    """A name that does not exist, with the nearest one that does."""
     name = name[:100]
-    close = get_close_matches(name, known, 1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+    close = nearest(name, known)
+    meant = f"did you mean {close}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
     return ValidationError(f"{name}: no such {what}; {meant}", field=name)

@@ -13,22 +13,26 @@ import msgspec
 import pytest
 from tests.conftest import MakeTask
 from tests.operations.conftest import add_agent, echo
+from tests.secret_keys import Ring
 
 from mainspring import operations
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.flows.rules import NewRule
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
+from mainspring.model.secrets.keys import Keys
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations import access, backfill, settings, skips
 from mainspring.operations.condition import fleet
-from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules
+from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
 from mainspring.operations.work import tasks
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
 
 ALICE = Actor("token:alice", Role.ADMIN, (), "10.0.0.7", "r-1")
 SERVER = define(command(["serve"]), {})
+OLD, ROTATED = Ring(), Ring("2")
+ROTATED.keys = Keys(dict(ROTATED.keys.items()) | dict(OLD.keys.items()))  # the new one first
 
 
 class World(msgspec.Struct):
@@ -48,6 +52,7 @@ class World(msgspec.Struct):
             await schedules.put(self.conn, ALICE, name, spec)
         await calendars.put(self.conn, ALICE, "holidays", ["12-25"])
         await rules.put(self.conn, ALICE, "first", NewRule(priority="low"))
+        await secrets.put(self.conn, ALICE, "db", "hunter2", keys=OLD)
         for name, enabled in (("up", True), ("down", False)):
             await daemons.put(self.conn, ALICE, name, SERVER, enabled=enabled)
         await add_agent(self.conn)
@@ -115,6 +120,10 @@ CHANGES: dict[str, Prepared] = {
     "calendar.delete": on(calendars.delete, "holidays"),
     "rule.put": on(rules.put, "urgent", NewRule(priority="high")),
     "rule.delete": on(rules.delete, "first"),
+    "secret.create": on(secrets.put, "new", "hunter3", keys=OLD),
+    "secret.change": on(secrets.put, "db", "hunter3", keys=OLD),
+    "secret.delete": on(secrets.delete, "db"),
+    "secret.rotate": on(secrets.rotate, keys=ROTATED),
     "daemon.create": on(daemons.put, "idle", echo()),
     "daemon.start": on(daemons.start, "down"),
     "daemon.stop": on(daemons.stop, "up"),
@@ -226,6 +235,7 @@ READS = {
     "condition.autoscale": {"autoscale"},
     "definitions.calendars": {"listing", "show", "check_change"},
     "definitions.rules": {"listing", "show", "explain"},
+    "definitions.secrets": {"listing", "show", "check_references"},
     "manifests.manifest": {"plan"},
     "manifests.present": {"load", "schedules_named"},
     "manifests.difference": {"compare"},
@@ -290,6 +300,7 @@ AUDITED = {
     },
     "definitions.calendars": {"put", "delete"},
     "definitions.rules": {"put", "delete"},
+    "definitions.secrets": {"put", "delete", "rotate"},
     "manifests.manifest": {"apply", "export"},  # tests/operations/test_manifests.py
     "work.batches": {"create", "close", "cancel", "retry"},
     "alerting.alert_rules": {"put", "edit", "delete"},

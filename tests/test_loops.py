@@ -30,9 +30,30 @@ async def test_only_an_adaptive_loop_slows_down_when_it_finds_nothing(
     monkeypatch.setattr(loops, "_woken", at_once)
     with pytest.raises(LookupError):
         await loops.run_every(5.0, nothing, adaptive=adaptive)
-    assert 2.5 - loops.TICK / 2 <= waits[0] <= 5.5, "loops that start together spread"
-    assert all(4.5 - loops.TICK / 2 <= wait <= 5.5 for wait in waits[1:4])
+    assert all(4.5 <= wait <= 5.5 for wait in waits[:4])
     assert (waits[-1] > 15.0) is slower
+
+
+async def test_loops_wait_for_shared_ticks_as_long_as_they_are_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+
+    async def nothing() -> int:
+        if len(ends) == 80:
+            raise LookupError  # enough
+        return 0
+
+    async def at_once(_wake: asyncio.Event, within: float) -> None:
+        if within:
+            ends.append(asyncio.get_running_loop().time() + within)
+
+    def is_on_tick(end: float) -> bool:
+        return abs((end - loops._PHASE) / loops.TICK - round((end - loops._PHASE) / loops.TICK)) < 0.02
+
+    monkeypatch.setattr(loops, "_woken", at_once)
+    with pytest.raises(LookupError):
+        await loops.run_every(5.0, nothing, on_ticks=lambda: len(ends) < 40)
+    assert all(map(is_on_tick, ends[:40]))
+    assert sum(map(is_on_tick, ends[40:])) < 20, "with jitter again"
 
 
 async def test_a_loop_looks_again_at_a_wake_up_or_after_its_interval_and_leaves_no_timer() -> None:

@@ -25,7 +25,7 @@ News = ParamSpec("News")
 Result = TypeVar("Result")
 
 JUST_AFTER = 0.002  # seconds after its time that an alarm rings: what is due at an instant is not due before it
-# Seconds between the ticks on which idle loops look: one by one, 40 loops wake the process twice as often.
+# Seconds between the ticks on which the loops of an idle server look: one by one, they wake it twice as often.
 TICK = 0.25
 _PHASE = random.uniform(0.0, TICK)  # of this process: servers do not tick together
 
@@ -62,12 +62,19 @@ class Alarm:
 
 
 async def run_every(
-    interval: float, step: Step, wake: asyncio.Event | None = None, *, adaptive: bool = False, first: float = 0.0
+    interval: float,
+    step: Step,
+    wake: asyncio.Event | None = None,
+    *,
+    adaptive: bool = False,
+    first: float = 0.0,
+    on_ticks: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, a tenth later at most.
+    """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, with jitter.
 
-    The first time is after `first` seconds, unless it is woken. The wait after it may be half as long, so that loops
-    that start together spread over the ticks.
+    The first time is after `first` seconds, unless it is woken. While `on_ticks()`, a wait ends on a tick that all loops
+    of the process share, never later than without; the first such wait may be half as long, so that loops that start
+    together spread over the ticks.
 
     With `adaptive` the interval shrinks while there is work and grows while there is none. Use it to look for work,
     never to renew a lease.
@@ -93,10 +100,14 @@ async def run_every(
             await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
         wait = pace.after(found) if adaptive else interval
-        if not found:
+        if found:
+            continue
+        if on_ticks():
             now = asyncio.get_running_loop().time()
             await _woken(wake, until_tick(now, wait * random.uniform(shortest, 1.1), wait * 1.1))
             shortest = 0.9
+        else:
+            await _woken(wake, wait * random.uniform(0.9, 1.1))
 
 
 def until_tick(now: float, wait: float, longest: float) -> float:

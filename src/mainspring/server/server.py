@@ -246,43 +246,43 @@ class Server:
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
     def _all_loops(self) -> Iterator[Coroutine[Any, Any, None]]:
-        only, chore = self.leader.only, self._chore
+        only, chore, every = self.leader.only, self._chore, self._every
         yield from (
             # the cluster
-            run_every(self.membership.beat_every, self.membership.beat),
-            run_every(self.leader.look_every, self.leader.step, self.leader.wake),
-            run_every(self.coordinator.look_every, only(self.coordinator.step), self.coordinator.wake),
-            run_every(MOVED_EVERY, self._segments_moved, self._segments_wake),
-            run_every(overflow.LOOK_EVERY, self.overflow.step),
+            every(self.membership.beat_every, self.membership.beat),
+            every(self.leader.look_every, self.leader.step, self.leader.wake),
+            every(self.coordinator.look_every, only(self.coordinator.step), self.coordinator.wake),
+            every(MOVED_EVERY, self._segments_moved, self._segments_wake),
+            every(overflow.LOOK_EVERY, self.overflow.step),
             # from a plan time to a pending task
-            run_every(PLAN_EVERY, self.planner.plan, self.planner.wake),
-            run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
-            run_every(60.0, self.planner.warn_overdue),
-            run_every(PLAN_EVERY, self.overlap.step, self.overlap.wake),
-            run_every(1.0, self.dependencies.step, self.dependencies.wake),
+            every(PLAN_EVERY, self.planner.plan, self.planner.wake),
+            every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
+            every(60.0, self.planner.warn_overdue),
+            every(PLAN_EVERY, self.overlap.step, self.overlap.wake),
+            every(1.0, self.dependencies.step, self.dependencies.wake),
             chore(after.LOOK_EVERY, self.after.step),
             chore(expiry.LOOK_EVERY, self.expiry.step),
-            run_every(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
-            run_every(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
-            run_every(limits.SWEEP_EVERY, only(self.limits.gate_waiting), self.limits.gating_wake),
+            every(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
+            every(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
+            every(limits.SWEEP_EVERY, only(self.limits.gate_waiting), self.limits.gating_wake),
             # to the agents and back
-            run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
-            run_every(self._poll, self.dispatcher.search_below, adaptive=True),
-            run_every(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
-            run_every(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
-            run_every(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
-            run_every(daemons.TRIM_EVERY, self.daemons.trim),
-            run_every(holds.LOOK_EVERY, self.holds.recall, self.holds.wake),
-            run_every(holds.LOOK_EVERY, only(self.holds.follow_up), self.holds.leader_wake),
-            run_every(self.lease / 6, self.gateway.renew),
-            run_every(1.0, self.gateway.compact),
-            run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
-            run_every(1.0, self.recorder.flush, self.recorder.wake),
-            run_every(batches.LOOK_EVERY, self.batches.step, self.batches.wake),
+            every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
+            every(self._poll, self.dispatcher.search_below, adaptive=True),
+            every(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
+            every(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
+            every(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
+            every(daemons.TRIM_EVERY, self.daemons.trim),
+            every(holds.LOOK_EVERY, self.holds.recall, self.holds.wake),
+            every(holds.LOOK_EVERY, only(self.holds.follow_up), self.holds.leader_wake),
+            every(self.lease / 6, self.gateway.renew),
+            every(1.0, self.gateway.compact),
+            every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
+            every(1.0, self.recorder.flush, self.recorder.wake),
+            every(batches.LOOK_EVERY, self.batches.step, self.batches.wake),
             chore(batches.RECOUNT_EVERY, self.batches.recount),
             # figures
-            run_every(figures.WRITE_EVERY, self.figures.step),
-            run_every(queue_counter.COUNT_EVERY, only(self.queue_counter.step)),
+            every(figures.WRITE_EVERY, self.figures.step),
+            every(queue_counter.COUNT_EVERY, only(self.queue_counter.step)),
             chore(slo_counter.COUNT_EVERY, self.slo_counter.step),
             chore(ledger_audit.LOOK_EVERY, self.ledger_audit.step),
             chore(heartbeat.EVERY, self.heartbeat.step),
@@ -292,15 +292,15 @@ class Server:
             chore(evaluator.EVALUATE_EVERY, self.evaluator.step, self.evaluator.wake),
             chore(sender.LOOK_EVERY, self.sender.step, self.sender.wake),
             # recovery and cleaning
-            run_every(1.0, only(self.rescuer.step)),
-            run_every(1.0, self.dead_processes.step),
+            every(1.0, only(self.rescuer.step)),
+            every(1.0, self.dead_processes.step),
             chore(60.0, self.janitor.step),
             # what the other loops read
-            run_every(2.0, self.catalogue.refresh, self.catalogue.wake),
-            run_every(2.0, self.registry.refresh, self.registry.wake),
-            run_every(5.0, self.registry.warn_unrunnable),
-            run_every(2.0, self.listener.step),
-            run_every(1.0, self.clock_loop.step),
+            every(2.0, self.catalogue.refresh, self.catalogue.wake),
+            every(2.0, self.registry.refresh, self.registry.wake),
+            every(5.0, self.registry.warn_unrunnable),
+            every(2.0, self.listener.step),
+            every(1.0, self.clock_loop.step),
         )
 
     def _chore(self, interval: float, step: Step, wake: asyncio.Event | None = None) -> Coroutine[Any, Any, None]:
@@ -309,7 +309,22 @@ class Server:
         A dozen at once would open a connection each, and take a core while the first tasks are claimed.
         """
         first = min(interval, CHORES_WITHIN) * random.uniform(0.5, 1.0)
-        return run_every(interval, self.leader.only(step), wake, first=first)
+        return self._every(interval, self.leader.only(step), wake, first=first)
+
+    def _every(
+        self,
+        interval: float,
+        step: Step,
+        wake: asyncio.Event | None = None,
+        *,
+        adaptive: bool = False,
+        first: float = 0.0,
+    ) -> Coroutine[Any, Any, None]:
+        return run_every(interval, step, wake, adaptive=adaptive, first=first, on_ticks=self._holds_nothing)
+
+    def _holds_nothing(self) -> bool:
+        """Whether the agent of this process has no attempt that several loops in one turn could make late."""
+        return not self.gateway.holds
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────
 

@@ -72,9 +72,9 @@ async def run_every(
 ) -> None:
     """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, with jitter.
 
-    The first time is after `first` seconds, unless it is woken. While `on_ticks()`, a wait ends on a tick that all loops
-    of the process share, never later than without; the first such wait may be half as long, so that loops that start
-    together spread over the ticks.
+    The first time is after `first` seconds, unless it is woken. While `on_ticks()`, a wait ends on a tick that all
+    loops of the process share, never later than without; the first such wait may be half as long, so that loops that
+    start together spread over the ticks.
 
     With `adaptive` the interval shrinks while there is work and grows while there is none. Use it to look for work,
     never to renew a lease.

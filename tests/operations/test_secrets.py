@@ -128,8 +128,19 @@ async def test_rotation_encrypts_all_again_or_none(conn: Connection) -> None:
     assert await value_of(conn, both, "one") == VALUE
     assert (await secrets.rotate(conn, ACTOR, keys=both)).rotated == 0
     assert await conn.fetchval("select count(*) from mainspring.audit where action = 'secret.rotate'") == 1
-    with pytest.raises(SecretUnavailable, match="there is no key"):
+    with pytest.raises(SecretUnavailable, match="has no key for them"):
         await secrets.rotate(conn, ACTOR, keys=Ring.empty())
+
+
+async def test_a_lost_key_is_asked_for_and_no_other_takes_its_place(conn: Connection, ring: Ring) -> None:
+    await secrets.put(conn, ACTOR, "db", VALUE, keys=ring)
+    with pytest.raises(SecretUnavailable, match="restore the file of keys"):
+        await secrets.put(conn, ACTOR, "new", VALUE, keys=Ring.empty())
+    with pytest.raises(SecretUnavailable, match="restore the file of keys"):
+        await secrets.rotate(conn, ACTOR, keys=Ring.empty())
+    with pytest.raises(SecretUnavailable, match="'db' does not decrypt with the key '1'"):
+        await secrets.rotate(conn, ACTOR, keys=Ring("1"))  # another key under the same id
+    assert await value_of(conn, ring, "db") == VALUE
 
 
 async def test_a_version_is_demanded_and_a_name_is_taken(conn: Connection, ring: Ring) -> None:

@@ -9,6 +9,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 from mainspring.compose.private_files import read_private
 from mainspring.compose.stores import data_directory
@@ -17,7 +18,6 @@ from mainspring.errors import ValidationError
 from mainspring.model.secrets.keys import Keys, new_key, parse_keys
 
 NAME = "secret.keys"  # of the file in the data directory
-FIRST = "1"  # the id of the key in it
 
 
 class SecretKeys:
@@ -58,7 +58,7 @@ def _make(path: Path) -> None:
     file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
     try:
         with open(file, "w", encoding="utf-8") as opened:
-            opened.write(f"{new_key(FIRST)}\n")
+            opened.write(f"{new_key(token_hex(4))}\n")  # another id than that of a key that was lost
             opened.flush()
             os.fsync(file)
         with suppress(FileExistsError):

@@ -12,6 +12,7 @@ from tests.receiver import LOOPBACK, Receiver, receiving
 from tests.secret_keys import TEXT, Ring
 
 import mainspring
+from mainspring.agent.executors.http import LONGEST_HEADER
 from mainspring.model.access.actors import Actor
 from mainspring.model.secrets.keys import new_key
 from mainspring.model.secrets.references import Value
@@ -164,6 +165,26 @@ async def test_a_header_has_the_value_and_what_is_answered_hides_it(
     assert receiver.got[0].headers["Authorization"] == VALUE
     assert result["headers"]["etag"] == '"***"'
     assert VALUE not in await told(conn)
+
+
+@pytest.mark.parametrize(("status", "header"), [(200, "ETag"), (500, "Location")])
+async def test_no_part_of_a_value_is_left_where_an_answer_is_cut(
+    dsn: str, conn: Connection, receiver: Receiver, status: int, header: str
+) -> None:
+    app = make_app(dsn)
+    receiver.statuses = [status]
+    receiver.headers = {header: "x" * (LONGEST_HEADER - len(VALUE) + 2) + VALUE}
+    job = app.http("ping", "POST", receiver.url, headers={"Authorization": mainspring.secret("db")}, retries=0)
+    await put(conn, "db", VALUE)
+    async with app.running():
+        task = await job.enqueue()
+        if status == 200:
+            await task.result(timeout=20)
+        else:
+            await failure(task)
+    found = await told(conn)
+    assert "xxx" in found
+    assert VALUE[:-3] not in found
 
 
 async def test_a_value_that_fits_no_header_fails_the_attempt_and_is_not_told(

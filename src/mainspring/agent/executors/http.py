@@ -20,7 +20,7 @@ from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.tasks.define_http import is_expected
 from mainspring.model.tasks.jobs import Health, Http
 from mainspring.model.tasks.payload import encode
-from mainspring.model.tasks.retry import Retry, retry_after
+from mainspring.model.tasks.retry import retry_after
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -123,29 +123,25 @@ async def _result(attempt: Attempt, http: Http, request: Request, response: Clie
                 break
     finally:
         body.close()
-    text = body.text(response.charset)
+    text = attempt.secrets.masked(body.text(response.charset))  # again: what the charset made of it
     if not is_expected(http.expect, response.status):
-        raise _unexpected(request, response, text, attempt.job.definition.retry)
+        raise _unexpected(attempt, request, response, text)
     result = {
         "status": response.status,
-        "headers": {
-            name: attempt.secrets.masked(_clean(response.headers[name]))
-            for name in KEPT_HEADERS
-            if name in response.headers
-        },
-        "body": attempt.secrets.masked(text),  # again: what the charset made of it
+        "headers": {name: _clean(attempt, response.headers[name]) for name in KEPT_HEADERS if name in response.headers},
+        "body": text,
         "truncated": body.truncated,
     }
     return encode(result, "result")
 
 
-def _unexpected(request: Request, response: ClientResponse, text: str, retry: Retry) -> AttemptFailed:
-    status = response.status
+def _unexpected(attempt: Attempt, request: Request, response: ClientResponse, text: str) -> AttemptFailed:
+    status, retry = response.status, attempt.job.definition.retry
     said = f": {text.strip()[:LONGEST_MESSAGE]}" if text.strip() else ""
-    where = f" to {_clean(response.headers['location'])}" if "location" in response.headers else ""
+    where = f" to {_clean(attempt, response.headers['location'])}" if "location" in response.headers else ""
     failure = AttemptFailed(
         "http_status",
-        f"{request.shown} answered {status} {_clean(response.reason or '')}{where}".rstrip() + said,
+        f"{request.shown} answered {status} {_clean(attempt, response.reason or '')}{where}".rstrip() + said,
         labels=(str(status), f"{status // 100}xx"),
     )
     if status in (429, 503):
@@ -154,7 +150,7 @@ def _unexpected(request: Request, response: ClientResponse, text: str, retry: Re
     return failure
 
 
-def _clean(text: str) -> str:
-    """A header as text that PostgreSQL can hold."""
+def _clean(attempt: Attempt, text: str) -> str:
+    """A header as text that PostgreSQL can hold. Secrets are hidden before it is cut."""
     readable = text.encode(errors="surrogateescape").decode(errors="replace").replace("\x00", "\ufffd")
-    return readable[:LONGEST_HEADER]
+    return attempt.secrets.masked(readable)[:LONGEST_HEADER]

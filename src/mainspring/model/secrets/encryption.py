@@ -53,7 +53,7 @@ def unseal(keys: Keys, name: str, version: int, sealed: Sealed) -> str:
     except (InvalidTag, ValueError):  # also a nonce of another length, which SQL wrote
         raise SecretUnavailable(
             f"secret {name!r} does not decrypt with the key {sealed.key_id!r}: that is another key, or the row was"
-            f" changed from outside; set it again: `mainspring secret set {name}`"
+            f" changed from outside; restore the key, or set the secret again: `mainspring secret set {name}`"
         ) from None
 
 

@@ -28,14 +28,12 @@ class Masker:
             return data
         data = self._kept + data
         masked: list[bytes] = []
-        at = 0
-        while True:
-            undecided = self._undecided(data, at)
-            found = self._pattern.search(data, at)
-            if found is None or found.start() >= undecided:
-                break
+        at, undecided = 0, self._undecided(data, 0)
+        while (found := self._pattern.search(data, at)) is not None and found.start() < undecided:
             masked += (data[at : found.start()], MASK)
             at = found.end()
+            if at > undecided:
+                undecided = self._undecided(data, at)
         masked.append(data[at:undecided])
         self._kept = data[undecided:]
         return b"".join(masked)

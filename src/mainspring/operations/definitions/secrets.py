@@ -11,11 +11,11 @@ from datetime import datetime
 
 import msgspec
 
-from mainspring.errors import Conflict, NameTaken, SecretNotFound, StaleVersion, ValidationError
+from mainspring.errors import Conflict, NameTaken, SecretNotFound, SecretUnavailable, StaleVersion, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_labels
 from mainspring.model.secrets.encryption import seal, unseal
-from mainspring.model.secrets.keys import NO_KEYS, KeySource
+from mainspring.model.secrets.keys import NO_KEYS, Keys, KeySource
 from mainspring.model.tasks.jobs import Definition, Http, secrets_of
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
@@ -101,7 +101,7 @@ async def put(
     check_path_name(name, field="name")
     _check_value(value)
     wanted = None if labels is None else check_labels(labels, field="labels")
-    ring = NO_KEYS if keys is None else await asyncio.to_thread(keys.read_or_make)
+    ring = await _keys(conn, keys)
     async with conn.transaction():
         present = await secrets.find(conn, name, lock=True)
         if present is None and version is not None:
@@ -142,25 +142,42 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
 
 
 async def rotate(conn: Connection, actor: Actor, *, keys: KeySource | None = None) -> Rotation:
-    """Encrypt all secrets with the first key again: those that have another one. All of them, or none."""
+    """Encrypt all secrets with the first key again: those that have another one. All of them, or none.
+
+    Those that have the first one are decrypted too: another key may bear its id.
+    """
     reach.check_all(actor, _WHY)
-    ring = NO_KEYS if keys is None else await asyncio.to_thread(keys.read_or_make)
+    ring = await _keys(conn, keys)
     if ring.first is None:
         seal(ring, "", 0, "")  # says what to do
     assert ring.first is not None
     key_id = ring.first[0]
     async with conn.transaction():
         stored = await secrets.lock_all(conn)
+        values = {each.name: unseal(ring, each.name, each.version, each.sealed) for each in stored}
         others = [each for each in stored if each.sealed.key_id != key_id]
         for each in others:
-            value = unseal(ring, each.name, each.version, each.sealed)
-            sealed = seal(ring, each.name, each.version + 1, value)
+            sealed = seal(ring, each.name, each.version + 1, values[each.name])
             await secrets.put(conn, each.name, each.version + 1, sealed, each.labels, actor.name)
         if others:
             used = sorted({each.sealed.key_id for each in others})
             detail = {"key": key_id, "instead_of": used, "secrets": len(others)}
             await audit.record(conn, actor, "secret.rotate", "secrets", detail)
     return Rotation(key_id, len(others), len(stored))
+
+
+async def _keys(conn: Connection, source: KeySource | None) -> Keys:
+    """The keys of this process. One is made with the first secret only: with another, those that there are would stay
+    unreadable, and their backup could not be put beside it."""
+    found = NO_KEYS if source is None else await asyncio.to_thread(source.read)
+    if found.first is not None or source is None:
+        return found
+    if await secrets.any_stored(conn):
+        raise SecretUnavailable(
+            "there are secrets, and this process has no key for them: restore the file of keys, which is secret.keys in"
+            " the data directory of an embedded PostgreSQL, or give it the keys that the servers have"
+        )
+    return await asyncio.to_thread(source.read_or_make)
 
 
 async def check_references(conn: Connection, definition: Definition) -> None:

@@ -57,6 +57,10 @@ async def sealed(conn: Connection, names: list[str]) -> list[Stored]:
     return _stored(await conn.fetch(f"{_SEALED} where name = any($1)", names))
 
 
+async def any_stored(conn: Connection) -> bool:
+    return bool(await conn.fetchval("select exists (select from mainspring.secret)"))
+
+
 async def lock_all(conn: Connection) -> list[Stored]:
     return _stored(await conn.fetch(f"{_SEALED} order by name for update"))
 

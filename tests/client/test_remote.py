@@ -18,6 +18,7 @@ from mainspring.errors import (
     Forbidden,
     InvalidTransition,
     MainspringError,
+    NoAgents,
     ServerUnavailable,
     TaskNotFound,
     Unauthorized,
@@ -193,6 +194,14 @@ async def test_more_patience_than_30_seconds_is_the_callers(refusing: Refusing) 
     async with served(refusing) as url, Client(url, "ms_x") as client:
         with pytest.raises((ServerUnavailable, Busy)):
             await client.tasks.retry(7)
+    assert len(refusing.keys) == 1
+
+
+async def test_that_nobody_can_run_it_is_told_at_once() -> None:
+    refusing = Refusing(9, b'{"code": "no_agents", "message": "no agent", "retry_after": 5}')
+    async with served(refusing) as url, Client(url, "ms_x") as client:
+        with pytest.raises(NoAgents):
+            await client.tasks.submit(NewTask(job="hello", require_agents=True))
     assert len(refusing.keys) == 1
 
 

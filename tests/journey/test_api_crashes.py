@@ -230,7 +230,10 @@ async def test_events_after_a_kill_of_the_only_server_begin_with_a_resync(dsn: s
             async with streaming(caller, f"/tasks/{task}/events", Last_Event_ID=str(known.id)) as followed:
                 assert (await caller.post(f"/tasks/{task}/cancel")).status_code == 202
                 told_next = await followed.until("task")
-                assert told_next.data["state"] == "cancelled", "the state that it knew is not told again"
+                if told_next.data["state"] == "pending":  # why it waits may have become another reason meanwhile
+                    assert told_next.id != known.id, "what it knew is not told again"
+                    told_next = await followed.until("task")
+                assert told_next.data["state"] == "cancelled"
                 assert [one.name for one in await followed.rest()] == ["bye"]
 
 

@@ -54,6 +54,7 @@ from mainspring.client.sse import ServerEvent
 from mainspring.client.written import written
 from mainspring.errors import (
     MainspringError,
+    NoAgents,
     ServerUnavailable,
     StoreUnavailable,
     Unauthorized,
@@ -74,6 +75,7 @@ LONGEST_RETRY_AFTER = 30.0  # seconds that a server may ask a client to wait
 REQUEST_TIMEOUT = 30.0
 SILENCE = 45.0  # seconds without even a comment, after which a stream counts as lost
 WAIT_AT_ONCE = 30.0  # seconds of one long poll
+KEPT_IDLE = 4.0  # seconds that an unused connection is kept; a server closes it after five
 AGAIN_AFTER = 0.5  # seconds before a server is asked again that went away while a task was waited for
 
 
@@ -240,7 +242,8 @@ class Client:
     @property
     def session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            connector = aiohttp.TCPConnector(limit=100, ssl=self._tls if self._tls is not None else True)
+            tls = self._tls if self._tls is not None else True
+            connector = aiohttp.TCPConnector(limit=100, ssl=tls, keepalive_timeout=KEPT_IDLE)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
             self.loop = asyncio.get_running_loop()
         return self._session
@@ -381,6 +384,8 @@ def _refusal(body: bytes, answer: aiohttp.ClientResponse) -> MainspringError:
 
 def _wait_before_retry(error: MainspringError, delay: float) -> float | None:
     """Seconds to wait before the same request; None if another try would not help, or comes too late."""
+    if isinstance(error, NoAgents):  # who asked for it wants to be told, not to wait
+        return None
     after = error.details.get("retry_after")
     if isinstance(after, (int, float)):
         return float(after) if after <= LONGEST_RETRY_AFTER else None

@@ -38,7 +38,7 @@ async def test_a_secret_is_put_read_and_deleted_by_version(admin: Caller, conn: 
 
 
 async def test_a_bad_value_is_refused_and_not_quoted(admin: Caller) -> None:
-    for body in ({"value": 4711471147}, {"value": ["hunter2"]}, {}, {"value": VALUE, "lables": {}}):
+    for body in ({"value": 4711471147}, {"value": ["hunter2"]}, {}, {"value": VALUE, "lables": {}}, VALUE):
         refused = await admin.put(URL, json=body)
         assert_problem(refused, 422, "validation")
         assert "hunter2" not in refused.text

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import mainspring
+from mainspring.model.secrets.keys import new_key
 
 SAME = {"Sec-Fetch-Site": "same-origin", "Origin": "http://shop.example"}
 
@@ -138,3 +139,16 @@ async def test_its_options_are_those_of_a_server(app: mainspring.App) -> None:
     async with app.database.acquire() as conn:
         last = "select address from mainspring.audit where action = 'token.create' order by id desc limit 1"
         assert await conn.fetchval(last) == "203.0.113.9"
+
+
+async def test_its_secrets_have_the_keys_of_the_application(dsn: str) -> None:
+    async def admin(scope: Any) -> mainspring.Access:
+        return mainspring.Access("alice", mainspring.Role.ADMIN)
+
+    async with mainspring.App("shop", dsn=dsn, secret_keys=new_key("k1")) as app:
+        transport = httpx2.ASGITransport(app=mainspring.asgi(app, authorize=admin))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://shop.example") as alice:
+            csrf = (await alice.get("/api/v1/session")).json()["csrf"]
+            headers = {"Sec-Fetch-Site": "same-origin", "Mainspring-CSRF": csrf}
+            made = await alice.put("/api/v1/secrets/db", json={"value": "hunter2"}, headers=headers)
+    assert (made.status_code, made.json()["secret"]["key_id"]) == (201, "k1"), made.text

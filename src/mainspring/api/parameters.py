@@ -344,7 +344,7 @@ def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationE
     if reason.startswith("Object missing required field"):
         missing = reason.split("`")[1]
         return ValidationError(f"{missing}: is missing", field=f"{at}.{missing}" if at else missing)
-    given = f"{shown(value)}; " if not at and isinstance(value, str) else ""
+    given = f"{shown(value)}; " if field and not at and isinstance(value, str) else ""  # a body may be a secret
     return ValidationError(f"{name}: {given}{_advice(reason, _kind_at(kind, at))}", field=name)
 
 

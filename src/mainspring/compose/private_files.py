@@ -23,10 +23,10 @@ def read_private(path: Path) -> str | None:
         if not stat.S_ISREG(status.st_mode):
             raise AccessDenied(f"{path} is not a file", field="file")
         if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
-            raise AccessDenied(f"{path} holds tokens and belongs to another user; it is not used", field="file")
+            raise AccessDenied(f"{path} holds secrets and belongs to another user; it is not used", field="file")
         if status.st_mode & _OTHERS:
             raise AccessDenied(
-                f"{path} holds tokens and other users can read it; replace those tokens, then `chmod 600 {path}`",
+                f"{path} holds secrets and other users can read it; replace what it holds, and `chmod 600 {path}`",
                 field="file",
             )
         return opened.read()

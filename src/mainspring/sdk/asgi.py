@@ -39,12 +39,14 @@ class Mounted:
     async def _open(self) -> Api:
         """Until the application closes its database; a later request opens both again."""
         from mainspring.api.make import make_api
+        from mainspring.compose.secret_keys import SecretKeys
 
         async with self._opening:
             if self._api is not None:
                 return self._api
             pool = (await self._app.opened_database()).for_api()
-            api = self._api = make_api(pool, authorize=self._authorize, **self._options.as_arguments())
+            keys = SecretKeys(self._app.settings())
+            api = self._api = make_api(pool, authorize=self._authorize, keys=keys, **self._options.as_arguments())
 
             async def close() -> None:
                 self._api = None

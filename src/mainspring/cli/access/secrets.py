@@ -145,11 +145,9 @@ async def rotate_secrets(client: Client) -> None:
 @click.argument("id", metavar="ID")
 def key(id: str) -> None:
     """Print a new random key with this id, for secret_keys_file or MAINSPRING_SECRET_KEYS. Nothing is stored."""
-    from mainspring.model.secrets.keys import new_key, parse_keys
+    from mainspring.model.secrets.keys import new_key
 
-    made = new_key(id)
-    parse_keys(made, field="id")
-    click.echo(made)
+    click.echo(new_key(id))
 
 
 secret.add_command(key)

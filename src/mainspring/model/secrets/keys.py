@@ -14,7 +14,7 @@ import secrets
 from collections.abc import ItemsView
 from typing import Protocol
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 KEY_BYTES = 32  # AES-256
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -76,6 +76,8 @@ def _decoded(encoded: str, id: str, field: str) -> bytes:
 
 def new_key(id: str) -> str:
     """A new random key, in the form that `parse_keys` reads."""
+    if not _ID.fullmatch(id):
+        raise ValidationError(f"id: {shown(id)}; use 1 to 64 letters, digits, dots, dashes and underscores", field="id")
     return f"{id}:{base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()}"
 
 

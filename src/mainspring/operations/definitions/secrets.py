@@ -133,9 +133,9 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
         check_version("secret", name, present.version, version)
         jobs, channels = (by_secret.get(name, []) for by_secret in await secrets.users(conn, name))
         if jobs or channels:
-            used = [f"job {jobs[0]!r}"] if jobs else [f"channel {channels[0]!r}"]
+            used = f"job {jobs[0]!r}" if jobs else f"channel {channels[0]!r}"
             more = f" and {len(jobs) + len(channels) - 1} more" if len(jobs) + len(channels) > 1 else ""
-            message = f"{used[0]}{more} refer{'' if more else 's'} to it; change that first"
+            message = f"secret {name!r}: {used}{more} refer{'' if more else 's'} to it; change that first"
             raise Conflict(message, field="secret", jobs=jobs[:100], channels=channels[:100])
         await secrets.delete(conn, name)
         await audit.changed(conn, actor, "secret.delete", f"secret:{name}", _audited(present), None)
@@ -211,7 +211,7 @@ def _check_value(value: object) -> None:
     except UnicodeEncodeError:
         raise ValidationError("value: holds a lone surrogate, which is not text", field="value") from None
     if size > MOST_BYTES:
-        raise ValidationError(f"value: {size:,} bytes; at most {MOST_BYTES:,}", field="value")
+        raise ValidationError(f"value: longer than {MOST_BYTES:,} bytes", field="value")
     if "\x00" in value:
         raise ValidationError("value: holds a NUL character, which no environment can", field="value")
 

@@ -39,7 +39,7 @@ ON_THE_DATABASE = {
     "grant": ("viewer", "somebody"),
     "revoke": ("viewer", "somebody"),
 }
-OF_ITS_OWN = {"agent", "secret"}  # --server is the server that it connects to; cli/access/test_secrets.py
+OF_ITS_OWN = {"agent", "secret", "logout"}  # --server is what it connects to; cli/access/test_{secrets,logins}.py
 WITHOUT_ROW = {operations.access.grant_role, operations.access.revoke_role}
 
 # In this order, each line with its exit code; where there is none it is 0.
@@ -307,6 +307,18 @@ def test_what_works_on_the_database_itself_says_so(offline: Cli, name: str) -> N
     outcome = offline(name, *ON_THE_DATABASE[name], "--server", "http://127.0.0.1:1")
     assert outcome.code == 2
     assert "works on the database itself" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["migrate", "backup", "restore", "grant", "revoke"])
+def test_the_database_is_not_another_than_that_of_the_server_in_the_environment(
+    offline: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.delenv("MAINSPRING_DSN")
+    monkeypatch.delenv("MAINSPRING_DATA_DIRECTORY")
+    monkeypatch.setattr("mainspring.compose.stores.default_directory", lambda: tmp_path)
+    monkeypatch.setenv("MAINSPRING_URL", "http://127.0.0.1:1")
+    outcome = offline(name, *ON_THE_DATABASE[name])
+    assert (outcome.code, "works on the database itself" in outcome.err) == (2, True), outcome.err
 
 
 def test_what_the_command_line_calls_has_a_row() -> None:

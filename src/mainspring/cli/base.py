@@ -61,6 +61,16 @@ class Shared:
             )
         return self.given()
 
+    def of_database(self) -> dict[str, str]:
+        """The same for a backup and the like: while MAINSPRING_URL names a server, it must not be another database."""
+        is_named = self.given() or os.environ.get("MAINSPRING_DSN") or os.environ.get("MAINSPRING_DATA_DIRECTORY")
+        if os.environ.get("MAINSPRING_URL") and not is_named:
+            raise click.UsageError(
+                "MAINSPRING_URL: names a server, and this command works on the database itself; say which one with "
+                "--dsn or --data"
+            )
+        return self.overrides()
+
     def given(self) -> dict[str, str]:
         """The settings that were given."""
         places = [f"--{name}" for name in ("dsn", "data", "server") if getattr(self, name) is not None]

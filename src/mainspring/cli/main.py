@@ -36,7 +36,7 @@ MODULES = {
     "fleet.segments": ("segments",),
     "fleet.settings": ("settings",),
     "fleet.autoscale": ("autoscale",),
-    "access.sessions": ("login", "sessions"),
+    "access.sessions": ("login", "logout", "sessions"),
     "access.tokens": ("token",),
     "access.audit": ("audit",),
     "access.secrets": ("secret",),

@@ -116,11 +116,11 @@ class Client:
         )
         return _decoded(row, body)  # type: ignore[no-any-return]
 
-    async def wait(self, id: int, timeout: float | None) -> None:
+    async def wait(self, id: int, timeout: float | None = None) -> None:
         """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
         await self.ended(id, timeout)
 
-    async def ended(self, id: int, timeout: float | None) -> TaskDetail:
+    async def ended(self, id: int, timeout: float | None = None) -> TaskDetail:
         """The task, once it has ended. A server that goes away meanwhile is waited for."""
         deadline = None if timeout is None else monotonic() + timeout
         row = row_of(tasks.show)
@@ -140,7 +140,7 @@ class Client:
             if deadline is not None and monotonic() >= deadline:
                 raise WaitTimeout(f"task {id} has not ended within {timeout:g} s; it goes on")
 
-    def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
+    def follow(self, id: int, *, wait: bool = True) -> AsyncIterator[Event]:
         """The output of a task in order and each piece once; with `wait` until the task has ended."""
         return output.follow(self, id) if wait else output.read(self, id)
 
@@ -284,7 +284,7 @@ class SyncClient:
         """The task, once it has ended. A server that goes away meanwhile is waited for."""
         return self._bridge.call("ended", lambda: self._client.ended(id, timeout), None)
 
-    def follow(self, id: int, *, wait: bool) -> Iterator[Event]:
+    def follow(self, id: int, *, wait: bool = True) -> Iterator[Event]:
         """The output of a task in order and each piece once; with `wait` until the task has ended."""
         return self._each("follow", self._client.follow(id, wait=wait))
 

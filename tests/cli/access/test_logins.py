@@ -9,6 +9,7 @@ import pytest
 
 from mainspring.cli.access import logins
 from mainspring.cli.access.logins import Login, find_login, keep_login, read_logins
+from mainspring.cli.main import main
 from mainspring.errors import AccessDenied, NotFound, ValidationError
 
 
@@ -57,6 +58,22 @@ def test_a_login_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     keep_login(tmp_path / "logins.json", "prod", Login("https://a", "ms_a"))
     with pytest.raises(NotFound, match="there are: prod"):
         find_login(tmp_path / "logins.json", "lab")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:7070", "localhost", "jobs.example"])
+def test_an_address_is_told_how_to_be_written(tmp_path: Path, address: str) -> None:
+    with pytest.raises(NotFound, match=f"write http://{address}"):
+        find_login(tmp_path / "logins.json", address)
+
+
+def test_a_login_that_is_forgotten_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = logins.logins_file()
+    for name in ("prod", "lab"):
+        keep_login(path, name, Login(f"https://{name}", "ms_a"))
+    assert main(["logout", "prod"]) == 0
+    assert list(read_logins(path)) == ["lab"]
+    assert main(["logout", "prod"]) == 3
 
 
 def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch) -> None:

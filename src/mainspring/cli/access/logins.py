@@ -48,6 +48,8 @@ def find_login(path: Path, name: str) -> Login:
     """The login of this name. NotFound says which there are."""
     found = read_logins(path)
     if name not in found:
+        if name == "localhost" or ":" in name or "." in name:
+            raise NotFound(f"no login named {name!r}; for an address write http://{name} or https://{name}")
         there = ", ".join(sorted(found)) or "none"
         raise NotFound(f"no login named {name!r}; there are: {there}. `mainspring login URL --name {name}` makes it")
     return found[name]
@@ -58,6 +60,13 @@ def keep_login(path: Path, name: str, login: Login) -> None:
     with _locked(path):
         found = read_logins(path)
         write_private(path, msgspec.json.encode({**found, name: login}).decode() + "\n")
+
+
+def forget_login(path: Path, name: str) -> None:
+    with _locked(path):
+        find_login(path, name)
+        left = {known: login for known, login in read_logins(path).items() if known != name}
+        write_private(path, msgspec.json.encode(left).decode() + "\n")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`mainspring login` and `mainspring sessions [list] | revoke`
+"""`mainspring login`, `mainspring logout` and `mainspring sessions [list] | revoke`
 
 Next: operations/access.py
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Client, Group, examples, operation
+from mainspring.cli.base import Client, Group, command, examples, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of
 from mainspring.cli.render import confirm, note, print_if_json, table
@@ -104,6 +104,17 @@ async def _keep(url: str, name: str | None, without_tls: bool, settings: Setting
     told = {"name": known_as, "url": base, "file": str(path), "who": who.name, "role": who.role, "jobs": who.jobs}
     of = f" of {', '.join(who.jobs)}" if who.jobs else ""
     confirm(told, f"you are {who.name}, {who.role}{of}; kept in {path}, use it with --server {known_as}")
+
+
+@command("logout", "mainspring logout prod")
+@click.argument("name", type=name_of("name"))
+def logout(name: str) -> None:
+    """Forget the token that `mainspring login URL` has kept under this name. The token itself stays valid."""
+    from mainspring.cli.access import logins
+
+    path = logins.logins_file()
+    logins.forget_login(path, name)
+    confirm({"name": name, "file": str(path), "forgotten": True}, f"forgotten; it is no longer in {path}")
 
 
 def _ask_token() -> str:

@@ -124,7 +124,7 @@ async def _opened(file: Path | None = None) -> AsyncIterator[tuple[Database, Pro
     from mainspring.config import load
     from mainspring.store.maintenance.backup import programs_of
 
-    settings = load(shared().overrides())
+    settings = load(shared().of_database())
     directory = data_directory(settings)
     if file is None and settings.dsn is None and not (directory / "data").exists():
         raise NotFound(f"{directory} holds no data; name another directory with --data, or a PostgreSQL with --dsn")

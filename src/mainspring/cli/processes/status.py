@@ -32,7 +32,7 @@ async def migrate(only_plan: bool) -> None:
     from mainspring.config import load
     from mainspring.store.postgres import migrate as migrations
 
-    async with open_database(load(shared().overrides()), prepare=False) as database:
+    async with open_database(load(shared().of_database()), prepare=False) as database:
         found = await (migrations.plan(database) if only_plan else migrations.migrate(database))
     told = [{"number": migration.number, "name": migration.name} for migration in found]
     if print_if_json({"planned" if only_plan else "applied": told}):

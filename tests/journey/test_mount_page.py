@@ -55,13 +55,13 @@ async def main():
         client.cookies.update(await cookies())
         session = (await client.get("/ops/api/v1/session")).json()
         told["who"] = [session["name"], session["role"]]
-        task = await jobs.app["report"].enqueue("2026-11-15")
+        task = await jobs.app["sales"].enqueue("2026-11-15")
         cancel = f"/ops/api/v1/tasks/{{task.id}}/cancel"
         told["foreign"] = (await client.post(cancel, headers={{"Origin": "https://evil.example"}})).status_code
         told["without"] = (await client.post(cancel, headers={{"Origin": "https://shop.example"}})).status_code
         own = {{"Origin": "https://shop.example", "Mainspring-CSRF": session["csrf"]}}
         told["own"] = (await client.post(cancel, headers=own)).status_code
-        told["defines"] = (await client.delete("/ops/api/v1/jobs/report", headers=own)).status_code
+        told["defines"] = (await client.delete("/ops/api/v1/jobs/sales", headers=own)).status_code
     print(json.dumps(told))
 asyncio.run(main())
 """

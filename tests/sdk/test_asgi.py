@@ -152,3 +152,15 @@ async def test_its_secrets_have_the_keys_of_the_application(dsn: str) -> None:
             headers = {"Sec-Fetch-Site": "same-origin", "Mainspring-CSRF": csrf}
             made = await alice.put("/api/v1/secrets/db", json={"value": "hunter2"}, headers=headers)
     assert (made.status_code, made.json()["secret"]["key_id"]) == (201, "k1"), made.text
+
+
+async def test_a_wrong_authorize_and_an_application_without_a_database_are_named(
+    app: mainspring.App, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = httpx2.ASGITransport(app=mainspring.asgi(app, authorize=lambda scope: True))  # type: ignore[arg-type,return-value]
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop.example") as client:
+        assert (await client.get("/api/v1/session")).status_code == 500
+    assert "returned True; return mainspring.Access" in caplog.text
+    remote = mainspring.App("shop", url="http://127.0.0.1:1", token="ms_x")
+    with pytest.raises(mainspring.ValidationError, match=r"mainspring\.asgi\(\) needs a database"):
+        mainspring.asgi(remote, authorize=who)

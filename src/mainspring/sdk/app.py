@@ -297,6 +297,11 @@ class App:
         return Task(self, check_id(id, field="id"))
 
     @property
+    def has_database(self) -> bool:
+        """Not with the URL of a server."""
+        return isinstance(self._tasks, OnDatabase)
+
+    @property
     def dsn(self) -> str:
         """The DSN of the database that it is open on."""
         return self.database.dsn

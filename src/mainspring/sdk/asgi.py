@@ -111,6 +111,10 @@ def asgi(
     keep what has ended, for `GET /check`. `rate` is in requests a second of one actor. The other options are settings
     of the same names.
     """
+    if not app.has_database:
+        from mainspring.sdk.backends.over_http import needs_database
+
+        raise needs_database("mainspring.asgi()")
     options = _Options(
         public_url,
         tuple(allowed_hosts),

@@ -185,6 +185,8 @@ class Guard:
         if access is None:
             self._count("refused")
             raise Unauthorized("the application does not know you; log in there")
+        if not isinstance(access, Access):
+            raise TypeError(f"authorize(scope) returned {access!r}; return mainspring.Access(actor, role) or None")
         actor = Actor(access.actor, Role(access.role), tuple(access.jobs), origin.address, request_id)
         if self._mounted_key is None:
             async with self._connections.acquire() as conn:

@@ -158,7 +158,7 @@ async def _check_owners(conn: Connection, definitions: Mapping[str, Definition],
             raise Conflict(
                 f"a job named {row['name']!r} belongs to the application {row['owner']!r}; give this one another name, "
                 f'or all of this application\'s a prefix, App("{ours}", prefix="{ours}."), '
-                "or delete that one if it is gone for good",
+                "or delete that one, with its schedules, if it is gone for good: `mainspring job delete`",
                 field="name",
             )
 

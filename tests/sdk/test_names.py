@@ -51,7 +51,8 @@ async def test_a_clash_of_jobs_names_the_way_out(dsn: str) -> None:
             await shop(dsn, "second").open()
     assert refused.value.message == (
         "a job named 'report' belongs to the application 'first'; give this one another name, or all of this "
-        'application\'s a prefix, App("second", prefix="second."), or delete that one if it is gone for good'
+        'application\'s a prefix, App("second", prefix="second."), or delete that one, with its schedules, if it is '
+        "gone for good: `mainspring job delete`"
     )
 
 

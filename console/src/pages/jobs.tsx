@@ -117,12 +117,14 @@ function useFigures(rows: readonly JobView[], patch: (rows: JobView[]) => void):
     const controller = new AbortController();
     let isBusy = false;
     let lookedAt = 0;
+    let isEarly = false; // figures are written up to 2 s after what they count: each look is followed by a later one
     const look = async () => {
-      const isLate = hasChanged.current && performance.now() - lookedAt >= LOOK_AFTER;
+      const isLate = (hasChanged.current || isEarly) && performance.now() - lookedAt >= LOOK_AFTER;
       const names = drawn();
       if (isBusy || document.hidden || !(isDue.current || isLate) || !names.length) return;
       isBusy = true;
       const wasDue = isDue.current;
+      isEarly = isDue.current || hasChanged.current;
       isDue.current = hasChanged.current = false;
       lookedAt = performance.now();
       const how = { signal: controller.signal };

@@ -8,7 +8,17 @@ import pytest
 
 from mainspring.model.messages import AgentMessage, Chunk, Ending, Finished, Output, ServerMessage
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.recording.batch import CONGESTED, FLUSH, FLUSH_ITEMS, FULL, ITEM, SHARE, Reports, ServerLink
+from mainspring.server.recording.batch import (
+    CONGESTED,
+    FLUSH,
+    FLUSH_ITEMS,
+    FULL,
+    ITEM,
+    SHARE,
+    SUCCESSES,
+    Reports,
+    ServerLink,
+)
 from mainspring.wire.channel import ChannelClosed, memory_pair
 from mainspring.wire.link import Link
 
@@ -60,8 +70,10 @@ def test_a_session_alone_gets_the_whole_flush_in_order_and_nothing_is_lost() -> 
     assert batches == 30 * SHARE // FLUSH + 1
 
 
-def add_many(reports: Reports, link: ServerLink, sequence: int, endings: int) -> None:
-    made = [Ending(1, token, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0) for token in range(endings)]
+def add_many(
+    reports: Reports, link: ServerLink, sequence: int, endings: int, state: TaskState = TaskState.FAILED
+) -> None:
+    made = [Ending(1, token, 1, 1, state, 1.0, 2.0) for token in range(endings)]
     reports.add(link, sequence, [Finished(made)])
 
 
@@ -82,6 +94,15 @@ def test_a_flush_takes_only_so_many_items_and_leaves_no_session_behind() -> None
         (three_fifths, {greedy: 2}),
         (three_fifths, {greedy: 3}),
     ]
+
+
+def test_a_flush_takes_four_times_as_many_successes() -> None:
+    reports, only = Reports(), link()
+    for sequence in range(1, 2 * SUCCESSES + 1):
+        add_many(reports, only, sequence, FLUSH_ITEMS, TaskState.SUCCEEDED)
+    add_many(reports, only, 2 * SUCCESSES + 1, 1)
+    taken = [len(reports.take().endings) for _ in range(3)]
+    assert taken == [SUCCESSES * FLUSH_ITEMS, SUCCESSES * FLUSH_ITEMS, 1]
 
 
 def test_a_frame_with_more_items_than_a_flush_goes_alone() -> None:

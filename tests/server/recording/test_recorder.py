@@ -30,7 +30,7 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.recorder import Recorder
+from mainspring.server.recording.recorder import SLICE, Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, tasks, transitions
 from mainspring.wire.channel import memory_pair
@@ -181,6 +181,42 @@ async def test_who_waits_is_told_what_is_over_also_for_attempts_that_run_again(
     await agent.report(Finished(endings), Refused([AttemptId(made[2], TOKEN)], "draining"))
     await recorder.flush()
     assert told == [(endings, [AttemptId(made[2], TOKEN)])]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_large_batch_is_told_in_slices_and_all_of_it_when_the_server_stops(
+    conn: Connection, recorder: Recorder, stops: bool
+) -> None:
+    job = await conn.fetchval("select id from mainspring.job")
+    many = 2 * SLICE + 1
+    rows = await conn.fetch(
+        "insert into mainspring.task (run_at, created_at, job_id, pool, state, priority, attempt, token, args)"
+        " select now(), now(), id, pool, 2, 5, 1, $1, '{}' from mainspring.job, generate_series(1, $2) returning id",
+        TOKEN,
+        many,
+    )
+    told: list[int] = []
+    steps: list[int] = []
+    recorder.on_recorded.connect(lambda endings, _: told.append(len(endings)))
+    recorder.on_ended.connect(lambda endings: steps.append(len(endings)))
+    agent = Agent(recorder)
+    endings = [Ending(row["id"], TOKEN, job, 1, TaskState.SUCCEEDED, 1.0, 2.0, result=None) for row in rows]
+    endings[-1].result = "17"  # alone: its array has the place of a null for each of the others
+    for start in range(0, many, SLICE):
+        await agent.report(Finished(endings[start : start + SLICE]))
+    flushing = asyncio.ensure_future(recorder.flush())
+    while not told:
+        await asyncio.sleep(0)
+    assert told == [SLICE]
+    if stops:
+        flushing.cancel()
+        await asyncio.wait([flushing])
+    else:
+        assert await flushing == many
+    assert told == steps == [SLICE, SLICE, 1]
+    assert sum(cell.count for cell in recorder.tallies.ended.values()) == many
+    found = await conn.fetch("select id, result from mainspring.task_history where result is not null")
+    assert [(row["id"], row["result"]) for row in found] == [(rows[-1]["id"], "17")]
 
 
 async def test_a_stale_report_is_acknowledged_kept_and_changes_nothing(

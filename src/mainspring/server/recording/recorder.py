@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
@@ -38,6 +39,7 @@ from mainspring.store.tasks import claims, control, partitions, session_tasks, t
 log = logging.getLogger("mainspring")
 
 MANY = 250  # endings in a batch, after which tasks of this process may fire before the next is prepared
+SLICE = 1000  # endings that the event loop carries out in a millisecond
 
 
 class Offer(Protocol):
@@ -106,14 +108,29 @@ class Recorder:
         self._failed = None
         for link, sequence in batch.settles.items():
             link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
-        self.count(written)
-        self.on_recorded.send(batch.endings, batch.refused)
-        self.on_ended.send(list(written.ended))
+        await self._tell(batch, written)
+        return max(1, len(batch.endings))
+
+    async def _tell(self, batch: Batch, written: Written) -> None:
+        """Count what is committed and send the signals: of a large batch in slices, between which other tasks fire."""
+        slices = deque(range(0, max(1, len(batch.endings), len(written.moved)), SLICE))
+        try:
+            while slices:
+                self._tell_slice(batch, written, slices.popleft())
+                if len(batch.endings) > MANY:
+                    await asyncio.sleep(0)
+        finally:
+            for start in slices:  # the server stops
+                self._tell_slice(batch, written, start)
+        self.tallies.count(written.again, runs_again=True)
         if written.requeued:
             self.on_requeued.send()
-        if len(batch.endings) > MANY:
-            await asyncio.sleep(0)  # the next batch is another step of the event loop
-        return max(1, len(batch.endings))
+
+    def _tell_slice(self, batch: Batch, written: Written, start: int) -> None:
+        this = slice(start, start + SLICE)
+        self.tallies.count(written.moved[this])
+        self.on_recorded.send(batch.endings[this], [] if start else batch.refused)
+        self.on_ended.send(list(written.ended[this]))
 
     def count(self, written: Written) -> None:
         """Count what is committed."""

@@ -218,7 +218,7 @@ async def finish(
     assert len(sessions) <= BATCH_TOKENS
     counts = [len(its) for its in places.values()]
     before = [sum(counts[:number]) for number in range(len(counts))]
-    given = (*finished(endings), server, list(places), before, counts, sessions)
+    given = (*await finished(endings), server, list(places), before, counts, sessions)
     rows = await conn.fetch(_FINISH_AND_HAND_OVER, *given)
     claimed = [tuple(row)[:-_BEYOND] for row in rows if row["session"] is not None]
     released = [

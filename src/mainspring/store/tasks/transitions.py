@@ -17,7 +17,9 @@ and notifies its gate, which wakes server/planning/limits.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,6 +35,9 @@ from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 
 V = TypeVar("V")
+
+AT_ONCE = 1000  # endings whose arrays are made in one step of the event loop
+NUMBERS = 4  # arrays that take half of that time: ids, tokens, starts, ends
 
 _START = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))
@@ -127,7 +132,7 @@ async def finish_many(conn: Connection, endings: list[Ending]) -> list[Ending]:
 
 
 async def _finish(conn: Connection, statement: str, endings: list[Ending]) -> list[Ending]:
-    return await moved(conn, endings, affected(await conn.execute(statement, *finished(endings))))
+    return await moved(conn, endings, affected(await conn.execute(statement, *await finished(endings))))
 
 
 # The rows of one statement have one time of recording, and those of the last one the greatest.
@@ -154,21 +159,27 @@ def among(endings: list[Ending], moved: Iterable[Sequence[int]]) -> list[Ending]
     return [attempts[task, token] for task, token in moved]
 
 
-def finished(endings: Sequence[Ending]) -> tuple[Any, ...]:
-    """What a statement that ends tasks takes from reports, as its arrays."""
+async def finished(endings: Sequence[Ending]) -> list[str | list[Any]]:
+    """What a statement that ends tasks takes from reports, as its arrays; those of many in two steps of the loop."""
+    arrays = _arrays(endings)
+    made = list(islice(arrays, NUMBERS))
+    if len(endings) > AT_ONCE:
+        await asyncio.sleep(0)
+    return [*made, *arrays]
+
+
+def _arrays(endings: Sequence[Ending]) -> Iterator[str | list[Any]]:
+    yield _numbers([e.task for e in endings])
+    yield _numbers([e.token for e in endings])
+    yield _numbers([e.started_at or None for e in endings])
+    yield _numbers([e.finished_at or None for e in endings])
     states = [e.state for e in endings]
-    return (
-        _numbers([e.task for e in endings]),
-        _numbers([e.token for e in endings]),
-        _numbers([e.started_at or None for e in endings]),
-        _numbers([e.finished_at or None for e in endings]),
-        [] if states.count(TaskState.SUCCEEDED) == len(states) else states,
-        _unless_all_null([e.result for e in endings]),
-        _unless_all_null([e.code for e in endings]),
-        _unless_all_null([e.error for e in endings]),
-        _unless_all_null([e.exit_code for e in endings]),
-        _numbers([e.armed_ahead for e in endings]),
-    )
+    yield [] if states.count(TaskState.SUCCEEDED) == len(states) else states
+    yield _unless_all_null([e.result for e in endings])
+    yield _unless_all_null([e.code for e in endings])
+    yield _unless_all_null([e.error for e in endings])
+    yield _unless_all_null([e.exit_code for e in endings])
+    yield _numbers([e.armed_ahead for e in endings])
 
 
 def _numbers(values: list[Any]) -> str:

@@ -198,8 +198,9 @@ async def test_plain_tasks_leave_the_free_slots_to_chunks(conn: Connection, serv
 
 
 async def test_slots_are_free_again_when_the_tasks_of_a_chunk_have_ended(
-    conn: Connection, server: Server, join: Join
+    conn: Connection, server: Server, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mainspring.server.agents.session.HORIZON", 1e-9)  # the window does not grow with the rate
     await define_chunk(conn, server, 10)
     agent = await join("agent", slots=1)
     await enqueue(conn, 25)

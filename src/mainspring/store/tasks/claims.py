@@ -26,14 +26,18 @@ from mainspring.store.postgres.database import Connection
 LEVELS = list(PRIORITY_LEVELS)
 BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
+# What few tasks have is one column, which is null for all others: to send and to read a column costs as much if it is
+# null.
 ARMED_COLUMNS = f"""
-    t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon, t.priority,
-    case when t.batch_id is null then t.options
-         else coalesce(t.options, '{{}}') || jsonb_build_object('batch', t.batch_id) end as options,
-    date_part('epoch', t.expires_at) as expires_at,
-    case when t.schedule_id is not null then (select s.name from mainspring.schedule s where s.id = t.schedule_id) end
-        as schedule                              -- `case`: a task without a schedule costs no look-up
+    t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.priority,
+    case when t.schedule_id is not null or t.options is not null or t.batch_id is not null or t.expires_at is not null
+           or t.checkpoint is not null or t.crashes > 0 or t.scope is not null or t.{IS_DAEMON}
+         then row (t.checkpoint, t.crashes > 0, date_part('epoch', t.plan_time), t.scope, t.{IS_DAEMON},
+                   (select s.name from mainspring.schedule s where s.id = t.schedule_id),
+                   date_part('epoch', t.expires_at),
+                   case when t.batch_id is null then t.options
+                        else coalesce(t.options, '{{}}') || jsonb_build_object('batch', t.batch_id) end)
+         end as rare
 """
 COLUMNS = f"{ARMED_COLUMNS}, t.session"
 
@@ -124,13 +128,15 @@ class Claim(NamedTuple):
         return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
 
 
-def as_armed(row: Any) -> Armed:
+def as_armed(row: Sequence[Any]) -> Armed:
     """An attempt from a row that begins with ARMED_COLUMNS."""
-    id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, *rest = row
-    options, expires, schedule, *_ = rest
+    id, token, job, attempt, run_at, args, priority, rare, *_ = row
+    if rare is None:
+        return Armed(id, token, job, attempt, run_at, args, priority=priority)
+    checkpoint, careful, at, scope, daemon, schedule, expires, options = rare
     return Armed(
-        id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule,
-        expires, options,
+        id, token, job, attempt, run_at, args, checkpoint, careful, at, scope, daemon, priority, schedule, expires,
+        options,
     )  # fmt: skip
 
 
@@ -139,12 +145,9 @@ def as_claim(rows: Sequence[Any]) -> Claim:
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
     for row in rows:
-        (id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, options, expires,
-         schedule, session) = row  # fmt: skip
-        armed = Armed(
-            id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule,
-            expires, options,
-        )  # fmt: skip
+        id, token, job, attempt, run_at, args, priority, rare, session = row
+        plain = rare is None  # as most: no call
+        armed = Armed(id, token, job, attempt, run_at, args, priority=priority) if plain else as_armed(row)
         if session in tasks:
             tasks[session].append(armed)
         else:
@@ -178,7 +181,7 @@ async def claim(
     return as_claim(rows)
 
 
-_TIME_AND_ID, _PRIORITY = itemgetter("run_at", "id"), itemgetter("priority")
+_TIME_AND_ID, _PRIORITY, _SESSION_COLUMN = itemgetter(4, 0), itemgetter(6), 8
 
 
 _UNANSWERED = f"""

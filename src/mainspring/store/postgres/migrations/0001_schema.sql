@@ -120,19 +120,14 @@ create sequence mainspring.claim_batch maxvalue 8796093022207;       -- 2^53 / 1
 create sequence mainspring.task_id maxvalue 9007199254740991;
 
 -- Live tasks only; an ended task moves to mainspring.task_history. No foreign keys: this is the hot table, every row
--- would pay for them, and enqueue() looks the job up anyway. Columns of fixed width stand first, widest first, to avoid
--- padding. Columns that few tasks use are null in all others, which costs nothing. Constraints name no lists: PostgreSQL
+-- would pay for them, and enqueue() looks the job up anyway. Columns that are never null stand first, widest first to
+-- avoid padding, then those that a claim sets: from the first null on, PostgreSQL computes where each column of each row
+-- begins. Columns that few tasks use are null in all others, which costs nothing. Constraints name no lists: PostgreSQL
 -- parses the stored text of each one in every statement that writes a row, and a list is long in it.
 create table mainspring.task (
     id              bigint      not null default nextval('mainspring.task_id') primary key,
     run_at          timestamptz not null,
     created_at      timestamptz not null,
-    started_at      timestamptz,
-    cancel_at       timestamptz,                     -- when its cancellation was requested while an agent held it
-    paused_at       timestamptz,                     -- since when its processes are to be paused
-    paused_for      interval,                        -- time spent paused before; does not count towards its timeout
-    token           bigint,                          -- fences the current attempt
-    session         bigint,                          -- the agent session that holds it
     job_id          integer     not null,
     pool            integer     not null,            -- see the head of this file
     waiting_for     integer     not null default 0,  -- unfinished tasks it depends on
@@ -140,8 +135,14 @@ create table mainspring.task (
     priority        smallint    not null check (priority between 0 and 9),
     attempt         smallint    not null default 0,
     crashes         smallint    not null default 0,  -- attempts that ended with their agent
-    cancel_mode     smallint    check (cancel_mode between 1 and 3),          -- recall, kill, restart
+    token           bigint,                          -- fences the current attempt
+    session         bigint,                          -- the agent session that holds it
     args            jsonb       not null,
+    started_at      timestamptz,
+    cancel_at       timestamptz,                     -- when its cancellation was requested while an agent held it
+    paused_at       timestamptz,                     -- since when its processes are to be paused
+    paused_for      interval,                        -- time spent paused before; does not count towards its timeout
+    cancel_mode     smallint    check (cancel_mode between 1 and 3),          -- recall, kill, restart
     checkpoint      jsonb,
     progress        jsonb,
     key             text,                            -- idempotency key of its submission

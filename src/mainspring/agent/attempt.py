@@ -49,6 +49,9 @@ class Submitter(Protocol):
     async def submit(self, request: Submit) -> list[int]: ...
 
 
+_NO_EXECUTOR: Any = None  # of an attempt that no runner holds
+
+
 class Attempt(Struct, eq=False):
     """`stopping` is set once, before the executor's coroutine is cancelled."""
 
@@ -58,6 +61,7 @@ class Attempt(Struct, eq=False):
     database: str = ""  # its id: task 1 of another database is another task
     agent: str = ""  # the name of the agent that runs it
     submissions: Submitter | None = None
+    executor: Executor = _NO_EXECUTOR  # that runs it
     transactions: Transactions | None = None
     prepared: Any = None  # set by Executor.prepare, read by Executor.run
     args: dict[str, Any] = {}  # of a handler
@@ -74,13 +78,10 @@ class Attempt(Struct, eq=False):
     chunks: int = 0  # of output, so far
     chunk: int = 0  # how many attempts one call of its handler takes, set by Executor.prepare; 0: it takes no list
     call: ChunkCall | None = None  # that it is a member of
-    grace: float = 0.0  # of its job: seconds between the request to stop and the kill
+    grace: float = 5.0  # of its job: seconds between the request to stop and the kill
     stall_timer: Timer | None = None
     active_at: float = 0.0  # boot time of its last output, progress or heartbeat, where it is watched
     secrets: SecretValues = NO_SECRETS
-
-    def __post_init__(self) -> None:
-        self.grace = self.job.definition.grace
 
     @property
     def is_waiting(self) -> bool:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, ChunkCall, Executor, Exhausted, Outcome, StopReason
+from mainspring.agent.attempt import Attempt, AttemptFailed, ChunkCall, Exhausted, Outcome, StopReason
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import Control, TaskCancelled, running
 from mainspring.agent.run import endings
@@ -43,7 +43,6 @@ class Chunks:
         clock: Clock,
         durations: Timers,
         outbox: Outbox,
-        executor: Callable[[Attempt], Executor],
         confirm: Callable[[], Awaitable[None]],
         failures: Failures,
         over: Callable[[Attempt], None],
@@ -52,7 +51,6 @@ class Chunks:
         self._clock = clock
         self._durations = durations
         self._outbox = outbox
-        self._executor = executor
         self._confirm = confirm
         self._failures = failures
         self._over = over
@@ -120,7 +118,7 @@ class Chunks:
             self._outbox.started(attempt)
         try:
             if await self._may_begin(call):
-                self._end(call, await self._executor(call.members[0]).run_chunk(call))
+                self._end(call, await call.members[0].executor.run_chunk(call))
         except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
             if isinstance(error, (TaskCancelled, asyncio.CancelledError)) and call.stopping is None:
                 raise  # the agent is cancelled, not the call

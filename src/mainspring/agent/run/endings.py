@@ -29,11 +29,12 @@ def ended(
     attempt: Attempt, state: TaskState, now: float, result: str | None = None, failure: AttemptFailed | None = None
 ) -> Ending:
     armed = attempt.armed
-    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, state, attempt.started_at, now, result)
-    if not armed.daemon:  # which starts when it can
-        ending.armed_ahead = attempt.lead
-        ending.fire_at = armed.fire_at
-        ending.planned = armed.plan_time is not None
+    ending = Ending(
+        armed.task, armed.token, armed.job, armed.attempt, state, attempt.started_at, now, result,
+        armed_ahead=attempt.lead, fire_at=armed.fire_at, planned=armed.plan_time is not None,
+    )  # fmt: skip
+    if armed.daemon:  # it starts when it can
+        ending.armed_ahead, ending.fire_at, ending.planned = None, 0.0, False
     if failure is not None:
         ending.code = failure.code
         ending.error = cut(attempt.secrets.masked(failure.message) if attempt.secrets else failure.message)

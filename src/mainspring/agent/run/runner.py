@@ -27,7 +27,7 @@ from mainspring.agent.timing.timers import LATEST, Timers
 from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.secrets.values import NO_SECRETS, SecretValues
 from mainspring.model.tasks.jobs import Job, Python, Run
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import SUCCEEDED, TaskState
 from mainspring.model.tasks.verdict import starts_durably
 from mainspring.wire.clock import Clock, boottime
 
@@ -54,9 +54,7 @@ class Runner:
     ) -> None:
         self._workers = Workers(slots, self._run, lease_expired, self._suspended, outbox.uncrowded.set)
         self._failures = failures or Failures()
-        self._chunks = Chunks(
-            self._workers, clock, durations, outbox, self._executor, confirm, self._failures, self._over
-        )
+        self._chunks = Chunks(self._workers, clock, durations, outbox, confirm, self._failures, self._over)
         self._workers.run_chunk = self._chunks.run
         self._clock = clock
         self._timers = timers
@@ -102,7 +100,8 @@ class Runner:
                 # It may be new: a claim whose dispatch was lost is sent late. If it is not, a refusal changes nothing.
                 self._outbox.refused(armed, "too old to know")
             return None  # a repeated dispatch
-        if armed.task in self._held and not self._supersede(armed):
+        is_held = armed.task in self._held
+        if is_held and not self._supersede(armed):
             return None
         if job is None:
             self._outbox.ended(endings.unknown_job(armed, now))
@@ -113,13 +112,17 @@ class Runner:
         if self.draining:
             self._outbox.refused(armed, "draining")
             return None
-        if armed.task in self._held:  # attempts never overlap; refused late, or it would be dispatched again at once
+        if (
+            is_held and armed.task in self._held
+        ):  # attempts never overlap; refused late, or it would be dispatched again at once
             reason = "its last attempt is not over"
             self._durations.after(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
             return None
         outbox, executor = self._outbox, self._executors[type(job.definition.run)]
-        attempt = Attempt(armed, job, outbox, self.database, self.agent, outbox.submissions)
-        attempt.lead = armed.fire_at - now
+        attempt = Attempt(
+            armed, job, outbox, self.database, self.agent, outbox.submissions, executor,
+            lead=armed.fire_at - now, grace=job.definition.grace,
+        )  # fmt: skip
         if secrets:
             attempt.secrets = secrets.get(armed.job, NO_SECRETS)
         try:
@@ -194,10 +197,9 @@ class Runner:
             if armed.expires_at is not None and attempt.has_expired(self._clock.now()):
                 raise Expired
             has_begun = True
-            executor = self._executors[type(definition.run)]
-            result = await (self._run_watched(attempt) if armed.daemon else executor.run(attempt))
-            ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
-            can_wait = attempt.was_armed_ahead
+            result = await (self._run_watched(attempt) if armed.daemon else attempt.executor.run(attempt))
+            ending = endings.ended(attempt, SUCCEEDED, self._clock.now(), result)
+            can_wait = attempt.lead > 0.0 and attempt.was_armed_ahead
         except (AttemptFailed, Exhausted, Expired, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = endings.raised(attempt, error, self._clock.now())
             if not has_begun:
@@ -225,14 +227,11 @@ class Runner:
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
         with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):
-            return await self._executor(attempt).run(attempt)
-
-    def _executor(self, attempt: Attempt) -> Executor:
-        return self._executors[type(attempt.job.definition.run)]
+            return await attempt.executor.run(attempt)
 
     def _over(self, attempt: Attempt) -> None:
         attempt.handle = None  # the worker takes another attempt
-        self._executor(attempt).forget(attempt)  # it may have been stopped before its executor ran
+        attempt.executor.forget(attempt)  # it may have been stopped before its executor ran
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
         if attempt.stall_timer is not None:
@@ -279,7 +278,7 @@ class Runner:
 
     def _drop(self, attempt: Attempt) -> None:
         """Let go of an attempt that has not started."""
-        self._executor(attempt).forget(attempt)
+        attempt.executor.forget(attempt)
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
         elif attempt.call is not None:
@@ -325,7 +324,7 @@ class Runner:
         for attempt in self._find(attempts):
             if attempt.is_waiting or attempt.stopping is not None:
                 continue
-            if not self._executor(attempt).pause(attempt, resume=resume):
+            if not attempt.executor.pause(attempt, resume=resume):
                 if not resume:  # a server resumes all attempts of an agent that reconnects
                     log.info("task %d cannot be paused: only commands can", attempt.armed.task)
                 continue

@@ -76,11 +76,13 @@ def move(*sources: TaskState, to: TaskState) -> Move:
     return Move(frozenset(sources), to)
 
 
-BLOCKED, PENDING, ASSIGNED, RUNNING = (
+# Where each task passes, by these names: to find a member of an enumeration by its class takes longer than to use it.
+BLOCKED, PENDING, ASSIGNED, RUNNING, SUCCEEDED = (
     TaskState.BLOCKED,
     TaskState.PENDING,
     TaskState.ASSIGNED,
     TaskState.RUNNING,
+    TaskState.SUCCEEDED,
 )
 
 UNBLOCK = move(BLOCKED, to=PENDING)

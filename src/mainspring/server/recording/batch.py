@@ -34,7 +34,7 @@ from mainspring.model.messages import (
     Started,
 )
 from mainspring.model.reports import Report, about, bad_report, items
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import SUCCEEDED
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.link import Link
 
@@ -199,7 +199,7 @@ class Reports:
 
 def _weight(report: Report) -> float:
     if isinstance(report, Finished):
-        successes = [ending.state for ending in report.endings].count(TaskState.SUCCEEDED)
+        successes = [ending.state for ending in report.endings].count(SUCCEEDED)
         return len(report.endings) - successes + successes / SUCCESSES
     return len(items(report))
 

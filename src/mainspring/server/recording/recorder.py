@@ -25,7 +25,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
 from mainspring.model.messages import AttemptId, Ending
 from mainspring.model.reports import Report
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import SUCCEEDED, TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.batch import Batch, Reports, ServerLink, Written, in_parts
@@ -161,10 +161,10 @@ class Recorder:
         is_repeated: bool = False,
     ) -> Written:
         """Decide on each ending and write it."""
-        failed = [ending for ending in endings if ending.state is not TaskState.SUCCEEDED]
+        failed = [ending for ending in endings if ending.state is not SUCCEEDED]
         ended, again = endings, list[Again]()  # as most batches
         if failed:
-            ended = [ending for ending in endings if ending.state is TaskState.SUCCEEDED]
+            ended = [ending for ending in endings if ending.state is SUCCEEDED]
         belongs = await transitions.belongs(conn, failed) if failed else {}
         for ending in failed:
             # An agent does not choose the policy by which its attempt is retried, nor how many it has had.

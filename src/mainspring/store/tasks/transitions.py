@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from mainspring.model.messages import Ending, Start
 from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
-from mainspring.model.tasks.states import FAIL, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
+from mainspring.model.tasks.states import FAIL, RETRY, RUNS_AGAIN, START, SUCCEEDED, CancelMode, Move, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.connection import SEARCH_PATH
@@ -174,7 +174,7 @@ def _arrays(endings: Sequence[Ending]) -> Iterator[str | list[Any]]:
     yield _numbers([e.started_at or None for e in endings])
     yield _numbers([e.finished_at or None for e in endings])
     states = [e.state for e in endings]
-    yield [] if states.count(TaskState.SUCCEEDED) == len(states) else states
+    yield [] if states.count(SUCCEEDED) == len(states) else states
     yield _unless_all_null([e.result for e in endings])
     yield _unless_all_null([e.code for e in endings])
     yield _unless_all_null([e.error for e in endings])

@@ -112,9 +112,7 @@ class Runner:
         if self.draining:
             self._outbox.refused(armed, "draining")
             return None
-        if (
-            is_held and armed.task in self._held
-        ):  # attempts never overlap; refused late, or it would be dispatched again at once
+        if is_held and armed.task in self._held:  # attempts never overlap; refused late, else it would come at once
             reason = "its last attempt is not over"
             self._durations.after(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
             return None

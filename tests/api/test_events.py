@@ -23,6 +23,7 @@ from mainspring.operations.work import tasks
 from mainspring.store.access import tokens
 from mainspring.store.figures import changes
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks.claims import BATCH_TOKENS
 from tests.api.conftest import ACTOR
 from tests.api.serving import Served, Stream, serving, streaming
 from tests.conftest import Eventually, MakeTask
@@ -118,7 +119,7 @@ async def test_a_task_that_starts_long_after_it_was_created_is_told(
         await conn.execute(
             "update mainspring.task set state = 3, token = $2, session = $3, started_at = now() where id = $1",
             id,
-            batch * 1024,
+            batch * BATCH_TOKENS,
             session,
         )
         assert await changed(stream, id) == {id: "running"}

@@ -110,7 +110,7 @@ async def test_nobody_goes_on_with_a_session_whose_lease_is_over(conn: Connectio
 async def test_what_was_given_to_another_in_the_meantime_is_not_taken_over(conn: Connection) -> None:
     first = await arrive(conn, hello())
     [armed] = await claimed(conn, first.session, 1)
-    await conn.execute("update mainspring.task set token = token + 1024")
+    await conn.execute("update mainspring.task set token = token + 2048")
     assert (await arrive(conn, hello(first.session, armed))).tasks == []
 
 

@@ -253,20 +253,20 @@ async def test_the_dispatcher_leaves_broadcasts_and_their_runs_alone(cluster: Cl
 async def test_more_agents_than_a_batch_has_tokens(cluster: Cluster) -> None:
     await cluster.conn.execute("""
         insert into mainspring.agent (name, slots, labels, lease_until)
-        select 'agent ' || n, 1, '{}', mainspring.now() + interval '1 hour' from generate_series(1, 2500) n
+        select 'agent ' || n, 1, '{}', mainspring.now() + interval '1 hour' from generate_series(1, 4500) n
     """)
     task = await cluster.submit()
     await cluster.one.broadcaster.step()
     rows = await cluster.conn.fetch("select token, session from mainspring.task where parent_id = $1", task)
     parent = await cluster.conn.fetchval("select token from mainspring.task where id = $1", task)
-    assert len({row["token"] for row in rows}) == len({row["session"] for row in rows}) == 2500
+    assert len({row["token"] for row in rows}) == len({row["session"] for row in rows}) == 4500
     assert len({row["token"] // claims.BATCH_TOKENS for row in rows}) == 3
     assert all(row["token"] > parent for row in rows)
-    noted = await cluster.conn.fetchval("""
+    noted = await cluster.conn.fetchval(f"""
         select count(*) from mainspring.claim c join mainspring.task t on t.session = c.session and t.id = any(c.tasks)
-         where t.token / 1024 = c.batch
+         where t.token / {claims.BATCH_TOKENS} = c.batch
     """)
-    assert noted == 2500
+    assert noted == 4500
 
 
 # ── claims made for others ──────────────────────────────────────────────────────────────────────

@@ -86,7 +86,9 @@ async def test_the_slots_of_those_that_end_go_to_the_first_that_wait(conn: Conne
     assert (row["state"], row["session"], row["token"], row["attempt"]) == (2, SESSION, armed.token, 1)
     assert row["pool"] in await pools(conn)
     assert row["gate"] not in await pools(conn)
-    noted = await conn.fetchval("select tasks from mainspring.claim where batch = $1", armed.token // 1024)
+    noted = await conn.fetchval(
+        "select tasks from mainspring.claim where batch = $1", armed.token // claims.BATCH_TOKENS
+    )
     assert sorted(noted) == ids[3:5]
     assert await settle(conn) == [], "there is no room"
 

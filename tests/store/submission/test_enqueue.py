@@ -479,13 +479,13 @@ async def test_many_are_claimed_at_birth_in_one_claim_for_each_session(conn: Con
     assert [each["token"] for each in stored] == list(tokens)
     first = tokens[0]
     assert tokens == (first, first + 1, first + 2, None, first + 3)
-    assert first % 1024 == 0
+    assert first % BATCH_TOKENS == 0
     assert list(tasks) == sorted(tasks)
     assert all(task % 3 == 0 for task in (each % 100 for each in tasks))
     claims = await conn.fetch("select session, batch, tasks from mainspring.claim order by session")
     assert [tuple(claim) for claim in claims] == [
-        (11, first // 1024, [tasks[0], tasks[2], tasks[4]]),
-        (12, first // 1024, [tasks[1]]),
+        (11, first // BATCH_TOKENS, [tasks[0], tasks[2], tasks[4]]),
+        (12, first // BATCH_TOKENS, [tasks[1]]),
     ]
 
 

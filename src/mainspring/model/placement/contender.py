@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors
 
-BATCH = 1000  # tasks in one claim
+BATCH = 2000  # tasks in one claim
 AHEAD_BATCH = 250  # tasks in one claim ahead of time: arming them must not hold up what fires meanwhile
 
 Reserved = dict[int, set[str]]  # by session, amounts that wait for a more important task

@@ -44,7 +44,7 @@ from mainspring.store.tasks.claims import BATCH_TOKENS
 from mainspring.store.tasks.transitions import into_history, noted
 from mainspring.store.views.task_views import labelled
 
-CHILDREN_OF_A_BATCH = 1000  # fewer than there are tokens: the parent takes the first
+CHILDREN_OF_A_BATCH = 2000  # fewer than there are tokens: the parent takes the first
 FAILED_NAMED = 20  # agents that the result of a broadcast names
 
 _LOOK = f"""

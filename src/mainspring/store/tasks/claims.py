@@ -7,6 +7,7 @@ Next: server/dispatch/arming.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -24,7 +25,8 @@ from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 
 LEVELS = list(PRIORITY_LEVELS)
-BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
+BATCH_TOKENS = 2048  # tokens of one claim: the batch times this, and one more for each task
+AT_ONCE = 1000  # tasks of a claim that are read in one step of the event loop
 
 # What few tasks have is one column, which is null for all others: to send and to read a column costs as much if it is
 # null.
@@ -142,8 +144,13 @@ def as_armed(row: Sequence[Any]) -> Armed:
 
 def as_claim(rows: Sequence[Any]) -> Claim:
     """A claim from rows with COLUMNS, in the order of the queue."""
-    tasks: dict[int, list[Armed]] = {}
-    positions: dict[int, Floor] = {}
+    claim = Claim({}, {}, len(rows))
+    _read(rows, claim)
+    return claim
+
+
+def _read(rows: Sequence[Any], claim: Claim) -> None:
+    tasks, positions, _ = claim
     for row in rows:
         id, token, job, attempt, run_at, args, priority, rare, session = row
         plain = rare is None  # as most: no call
@@ -153,7 +160,6 @@ def as_claim(rows: Sequence[Any]) -> Claim:
         else:
             tasks[session] = [armed]
         positions[priority] = (run_at, id)
-    return Claim(tasks, positions, len(rows))
 
 
 async def claim(
@@ -178,10 +184,15 @@ async def claim(
     rows = await conn.fetch(statement, pool, levels, at, ids, ahead, sessions, limit, server)
     rows.sort(key=_TIME_AND_ID)  # they come in the order of their places, which is nearly this one
     rows.sort(key=_PRIORITY, reverse=True)
-    return as_claim(rows)
+    claim = Claim({}, {}, len(rows))
+    for start in range(0, len(rows), AT_ONCE):
+        _read(rows[start : start + AT_ONCE], claim)
+        if len(rows) > AT_ONCE:
+            await asyncio.sleep(0)
+    return claim
 
 
-_TIME_AND_ID, _PRIORITY, _SESSION_COLUMN = itemgetter(4, 0), itemgetter(6), 8
+_TIME_AND_ID, _PRIORITY = itemgetter(4, 0), itemgetter(6)
 
 
 _UNANSWERED = f"""

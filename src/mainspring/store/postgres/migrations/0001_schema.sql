@@ -18,7 +18,7 @@
 --                   0                        daemon: a replica, which no claim of the dispatcher takes
 --                   2147483647               parked: waits for a slot or for the rate of its concurrency key
 --   batch.state   0 open, 1 closed, 2 ended
---   token         1024 × claim batch + position in the batch
+--   token         2048 × claim batch + position in the batch
 --   segment       0 to 99; of a schedule: its column; of a task: id modulo 100
 -- model/tasks/states.py names the states and cancel modes, model/tasks/pools.py the kinds of pool.
 --
@@ -113,10 +113,10 @@ create unique index hold_job on mainspring.hold (coalesce(job_id, 0));
 
 -- 3 Tasks -----------------------------------------------------------------------------------------------------------
 
--- Each claim takes the next batch; its tasks get the tokens 1024 × batch, 1024 × batch + 1, and so on. So the tokens of
+-- Each claim takes the next batch; its tasks get the tokens 2048 × batch, 2048 × batch + 1, and so on. So the tokens of
 -- a task strictly increase, at the price of one sequence value per claim.
 -- Both end where other languages would read the numbers wrong: ids and tokens stay below 2^53.
-create sequence mainspring.claim_batch maxvalue 8796093022207;       -- 2^53 / 1024 - 1
+create sequence mainspring.claim_batch maxvalue 4398046511103;       -- 2^53 / 2048 - 1
 create sequence mainspring.task_id maxvalue 9007199254740991;
 
 -- Live tasks only; an ended task moves to mainspring.task_history. No foreign keys: this is the hot table, every row
@@ -1760,7 +1760,7 @@ begin
     insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, args, token, session, attempt)
     values (task, made, made, definition.id, definition.pool,
             case when batch is null then 1 /* pending */ else 2 /* assigned */ end, level, enqueue_claimed.args,
-            enqueue_claimed.batch * 1024 /* token */,
+            enqueue_claimed.batch * 2048 /* token */,
             case when enqueue_claimed.batch is not null then enqueue_claimed.session end,
             case when enqueue_claimed.batch is null then 0 else 1 end);
     if batch is null then
@@ -1822,7 +1822,7 @@ begin
             (id, run_at, created_at, job_id, pool, state, priority, args, token, session, attempt)
         select given.id, made, made, given.job_id, given.pool,
                case when given.session is null then 1 /* pending */ else 2 /* assigned */ end, given.priority, given.args,
-               case when given.session is not null then (select claimed.batch from claimed) * 1024 + given.turn end,
+               case when given.session is not null then (select claimed.batch from claimed) * 2048 + given.turn end,
                given.session, case when given.session is null then 0 else 1 end
           from given
         returning t.id, t.token

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.cluster import server_lease
 from tests.operations.conftest import ACTOR
+from tests.query_plans import rows_read
 from tests.server.watch.conftest import plan, set_clock
 
 from mainspring.errors import Conflict, ScheduleNotFound, ValidationError
@@ -21,6 +22,7 @@ from mainspring.server.planning.after import AfterLoop
 from mainspring.server.planning.dependencies import DependenciesLoop
 from mainspring.server.planning.overlap import OverlapLoop
 from mainspring.server.planning.planner import Planner
+from mainspring.store.followed import after as after_store
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import explain, schedules, synchronise
 from mainspring.store.tasks import jobs, partitions, transitions
@@ -304,3 +306,14 @@ async def test_tasks_that_stay_undecided_do_not_hold_up_those_of_other_schedules
     await world.at(10 * MINUTE + SECOND)
     states = [list((await world.states(name)).values()) for name in "abcde"]
     assert states == [["blocked"], ["blocked"], ["pending"], ["pending"], ["pending"]]
+
+
+async def test_to_find_that_nothing_waits_reads_no_tasks_whatever_the_statistics_say(
+    conn: Connection, database: Database
+) -> None:
+    await conn.execute("analyze mainspring.task")  # while it is empty
+    await conn.execute("select count(*) from (select mainspring.enqueue('job') from generate_series(1, 2000)) made")
+    loop = AfterLoop(database)
+    assert await loop.step() == 0
+    async with loop._dedicated as its:
+        assert await rows_read(its, after_store._ANY) < 10

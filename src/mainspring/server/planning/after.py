@@ -20,13 +20,13 @@ BATCH = 500
 
 class AfterLoop:
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._dedicated = database.dedicated("planning")
         self._read_to = 0  # the last task of a full batch: those that stay undecided must not hold up the rest
         self.on_released: Signal[[list[Released]]] = Signal()
 
     async def step(self) -> int:
         """Decide about the next tasks that wait; returns how many moved if there are more behind them."""
-        async with self._database.acquire() as conn:
+        async with self._dedicated as conn:
             if not await after.any_there(conn):
                 self._read_to = 0
                 return 0

@@ -54,6 +54,7 @@ shared_buffers = 128MB
 max_wal_size = 4GB                    # fewer checkpoints, so fewer full-page images
 checkpoint_timeout = 15min
 wal_compression = on
+wal_init_zero = off                   # new files of the log are not written twice: all commits wait meanwhile
 jit = off
 autovacuum_naptime = 10s              # queues produce dead rows quickly
 timezone = 'UTC'

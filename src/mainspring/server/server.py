@@ -278,6 +278,7 @@ class Server:
             every(1.0, self.gateway.compact),
             every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             every(1.0, self.recorder.flush, self.recorder.wake),
+            every(60.0, self.recorder.flush_beside, self.recorder.second_wake),
             every(batches.LOOK_EVERY, self.batches.step, self.batches.wake),
             chore(batches.RECOUNT_EVERY, self.batches.recount),
             # figures

@@ -105,6 +105,23 @@ def test_a_flush_takes_four_times_as_many_successes() -> None:
     assert taken == [SUCCESSES * FLUSH_ITEMS, SUCCESSES * FLUSH_ITEMS, 1]
 
 
+def test_a_plain_batch_takes_successes_up_to_the_first_other_report_of_each_session() -> None:
+    reports, mixed, late, only = Reports(), link(), link(), link()
+    add_many(reports, mixed, 1, 2, TaskState.SUCCEEDED)
+    add(reports, mixed, 2)
+    add_many(reports, mixed, 3, 2, TaskState.SUCCEEDED)
+    add_many(reports, late, 1, 1, TaskState.FAILED)
+    add_many(reports, late, 2, 1, TaskState.SUCCEEDED)
+    add_many(reports, only, 1, 3, TaskState.SUCCEEDED)
+    plain = reports.take(plain=True)
+    assert plain.is_plain
+    assert plain.settles == {mixed: 1, only: 1}
+    assert not reports.take(plain=True).settles
+    rest = reports.take()
+    assert not rest.is_plain
+    assert rest.settles == {mixed: 3, late: 2}
+
+
 def test_a_frame_with_more_items_than_a_flush_goes_alone() -> None:
     reports, large, small = Reports(), link(), link()
     add_many(reports, small, 1, 1)

@@ -28,7 +28,7 @@ from mainspring.model.reports import Report
 from mainspring.model.tasks.states import SUCCEEDED, TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Batch, Reports, ServerLink, Written, in_parts
+from mainspring.server.recording.batch import FLUSH_ITEMS, SUCCESSES, Batch, Reports, ServerLink, Written, in_parts
 from mainspring.server.recording.tallies import Tallies
 from mainspring.store.daemons import replicas
 from mainspring.store.daemons.replicas import Restarted
@@ -40,6 +40,7 @@ log = logging.getLogger("mainspring")
 
 MANY = 250  # endings in a batch, after which tasks of this process may fire before the next is prepared
 SLICE = 1000  # endings that the event loop carries out in a millisecond
+FULL_FLUSH = FLUSH_ITEMS * SUCCESSES  # endings; if so many wait while others are written, the second flush begins
 
 
 class Offer(Protocol):
@@ -53,16 +54,24 @@ Finish = Callable[[Connection, list[Ending]], Awaitable[list[Ending]]]  # ends t
 Offering = Callable[[list[Ending]], AbstractContextManager[Offer | None]]  # None: no task among them had a slot
 
 
+class _Connections:
+    """Of one flush: for batches of endings one that hashes."""
+
+    def __init__(self, database: Database) -> None:
+        self.plain = database.dedicated()
+        self.hashing = database.dedicated(hash_joins=True)
+
+
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
-        self._dedicated = database.dedicated()
-        self._hashing = database.dedicated(hash_joins=True)  # for batches of endings
+        self._first, self._second = _Connections(database), _Connections(database)
         self._catalogue = catalogue
         self._reports = Reports()
         self.tallies = Tallies(lambda job: job in catalogue.jobs)
-        self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
-        self.is_behind = False  # the last flush failed: the database may lack reports
+        self._unsettled: deque[Batch] = deque()  # in the order in which they were taken
+        self._alone = asyncio.Lock()  # held by the second flush, and while anything but successes is written
         self.wake = asyncio.Event()
+        self.second_wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
         self.on_recorded: Signal[[list[Ending], list[AttemptId]]] = Signal()  # attempts that are over
@@ -73,13 +82,21 @@ class Recorder:
 
     @property
     def backlog(self) -> int:
-        return self._reports.endings + (len(self._failed.endings) if self._failed else 0)
+        """Endings that are not known to be recorded."""
+        return self._reports.endings + sum(len(batch.endings) for batch in self._unsettled if not batch.is_written)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a flush has failed, so that the database may lack reports."""
+        return any(batch.is_doubtful for batch in self._unsettled)
 
     def submit(self, link: ServerLink, sequence: int, reports: list[Report]) -> None:
         """Queue the reports of the frame that `link` has just received; it is acknowledged once they are committed."""
         self._reports.add(link, sequence, reports)
         self.idle.clear()
         self.wake.set()
+        if self._unsettled and self._reports.endings >= FULL_FLUSH:
+            self.second_wake.set()
 
     async def room(self, link: ServerLink) -> None:
         """Wait before the next frame is read from an agent whose reports come faster than they are written."""
@@ -87,29 +104,68 @@ class Recorder:
 
     async def flush(self) -> int:
         """Write what was submitted since the last flush, or the share of each session; returns how many endings,
-        at least 1."""
-        batch = self._failed
-        is_repeated = batch is not None
+        at least 1. First a batch that was taken and not written, or of which that is unknown.
+
+        Beside the second flush only successes are written: nothing follows them, so no report on an attempt can
+        overtake an earlier one.
+        """
+        if self._alone.locked() and self._reports.endings < FULL_FLUSH:
+            async with self._alone:
+                pass  # a larger batch costs less
+        batch = next((batch for batch in self._unsettled if not batch.is_written and not batch.is_under_way), None)
         if batch is None:
             if not self._reports:
-                self.idle.set()
+                self._note_idle()
                 return 0
-            batch = self._failed = self._reports.take()
+            batch = self._reports.take()
             batch.drop_ended_starts()
+            self._unsettled.append(batch)
+        async with nullcontext() if batch.is_plain else self._alone:
+            return await self._flush(batch, self._first)
+
+    async def flush_beside(self) -> int:
+        """The second flush: if enough successes wait for one of their own while `flush` writes others, write them.
+
+        PostgreSQL then has work while this process reads its answer to the other and prepares the next.
+        """
+        async with self._alone:
+            if self._reports.endings < FULL_FLUSH or self.is_behind:
+                self._note_idle()
+                return 0
+            batch = self._reports.take(plain=True)
+            if not batch.settles:
+                return 0  # something else comes first
+            self._unsettled.append(batch)
+            return await self._flush(batch, self._second)
+
+    async def _flush(self, batch: Batch, connections: _Connections) -> int:
+        is_repeated = batch.is_doubtful
+        batch.is_under_way = True
         with self.offering(batch.endings) as offer:
             try:
-                async with self._dedicated as conn, self._hashing as hashing:
+                async with connections.plain as conn, connections.hashing as hashing:
                     finish = offer.finish if offer else lambda _, ended: transitions.finish_many(hashing, ended)
                     written = await in_parts(batch, lambda part: self._write(conn, part, finish, is_repeated))
-            except StoreUnavailable:
-                self.is_behind = True
+            except (StoreUnavailable, asyncio.CancelledError):
+                batch.is_doubtful = True
+                self.wake.set()  # `flush` repeats it, whichever of the two it was
                 raise
-        self.is_behind = False
-        self._failed = None
-        for link, sequence in batch.settles.items():
-            link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
+            finally:
+                batch.is_under_way = False
+        self._settle(batch)
         await self._tell(batch, written)
         return max(1, len(batch.endings))
+
+    def _settle(self, batch: Batch) -> None:
+        """Acknowledge the frames of a batch that is written, after those of the batches before it."""
+        batch.is_written, batch.is_doubtful = True, False
+        while self._unsettled and self._unsettled[0].is_written:
+            for link, sequence in self._unsettled.popleft().settles.items():
+                link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
+
+    def _note_idle(self) -> None:
+        if not self._reports and not self._unsettled:
+            self.idle.set()
 
     async def _tell(self, batch: Batch, written: Written) -> None:
         """Count what is committed and send the signals: of a large batch in slices, between which other tasks fire."""

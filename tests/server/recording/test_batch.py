@@ -105,7 +105,7 @@ def test_a_flush_takes_four_times_as_many_successes() -> None:
     assert taken == [SUCCESSES * FLUSH_ITEMS, SUCCESSES * FLUSH_ITEMS, 1]
 
 
-def test_a_plain_batch_takes_successes_up_to_the_first_other_report_of_each_session() -> None:
+def test_a_batch_of_successes_takes_those_up_to_the_first_other_report_of_each_session() -> None:
     reports, mixed, late, only = Reports(), link(), link(), link()
     add_many(reports, mixed, 1, 2, TaskState.SUCCEEDED)
     add(reports, mixed, 2)
@@ -113,12 +113,12 @@ def test_a_plain_batch_takes_successes_up_to_the_first_other_report_of_each_sess
     add_many(reports, late, 1, 1, TaskState.FAILED)
     add_many(reports, late, 2, 1, TaskState.SUCCEEDED)
     add_many(reports, only, 1, 3, TaskState.SUCCEEDED)
-    plain = reports.take(plain=True)
-    assert plain.is_plain
+    plain = reports.take(only_successes=True)
+    assert plain.has_only_successes
     assert plain.settles == {mixed: 1, only: 1}
-    assert not reports.take(plain=True).settles
+    assert not reports.take(only_successes=True).settles
     rest = reports.take()
-    assert not rest.is_plain
+    assert not rest.has_only_successes
     assert rest.settles == {mixed: 3, late: 2}
 
 

@@ -11,6 +11,7 @@ from tests.server.recording.conftest import TOKEN, Agent, counted, ending, state
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Finished, Note, Progress
 from mainspring.model.tasks.states import TaskState
+from mainspring.server.recording import batch as batch_module
 from mainspring.server.recording import recorder as recorder_module
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
@@ -120,9 +121,39 @@ async def test_what_a_session_reports_after_something_else_waits_for_it(
     assert await agent.acknowledged() == 3
 
 
-async def test_anything_but_successes_waits_for_the_second_flush(
-    conn: Connection, recorder: Recorder, agent: Agent, running: Running, locked: Lock
+async def test_what_the_first_flush_has_taken_and_not_written_comes_before_what_follows_it(
+    conn: Connection,
+    recorder: Recorder,
+    agent: Agent,
+    running: Running,
+    locked: Lock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The second flush waits for the lock; the first takes another batch meanwhile, and stands behind it."""
+    monkeypatch.setattr(batch_module, "FLUSH_ITEMS", 1)
+    made = [await running() for _ in range(3)]
+    await report(conn, agent, locked.task, ended=TaskState.FAILED)
+    await agent.report(Progress([Note(made[0], TOKEN, "0.5", None)]))
+    await report(conn, agent, *made)
+
+    async def flush_all() -> None:
+        while await recorder.flush():
+            pass
+
+    first = asyncio.create_task(flush_all())
+    await locked.is_waited_for()
+    second = asyncio.create_task(recorder.flush_beside())
+    await asyncio.sleep(0)
+    await locked.release()
+    await asyncio.gather(first, second)
+    assert (await tasks.get(conn, made[0])).progress == 0.5
+    assert await agent.acknowledged() == 3
+
+
+async def behind_the_second(
+    conn: Connection, recorder: Recorder, agent: Agent, running: Running, locked: Lock
+) -> tuple[asyncio.Task[int], asyncio.Task[int], list[int]]:
+    """The second flush, which waits for the lock; the first, which waits for it; the failed tasks that this one has."""
     await report(conn, agent, locked.task, await running())
     second = asyncio.create_task(recorder.flush_beside())
     await locked.is_waited_for()
@@ -130,6 +161,13 @@ async def test_anything_but_successes_waits_for_the_second_flush(
     await report(conn, agent, *made, ended=TaskState.FAILED)
     first = asyncio.create_task(recorder.flush())
     await asyncio.wait([first], timeout=0.1)
+    return first, second, made
+
+
+async def test_anything_but_successes_waits_for_the_second_flush(
+    conn: Connection, recorder: Recorder, agent: Agent, running: Running, locked: Lock
+) -> None:
+    first, second, made = await behind_the_second(conn, recorder, agent, running, locked)
     assert [await state(conn, task) for task in made] == ["assigned", "assigned"]
     await locked.release()
     await asyncio.gather(first, second)
@@ -140,26 +178,20 @@ async def test_anything_but_successes_waits_for_the_second_flush(
 async def test_what_was_taken_and_waited_for_the_second_flush_is_written_after_a_stop(
     conn: Connection, recorder: Recorder, agent: Agent, running: Running, locked: Lock
 ) -> None:
-    await report(conn, agent, locked.task, await running())
-    second = asyncio.create_task(recorder.flush_beside())
-    await locked.is_waited_for()
-    made = [await running() for _ in range(2)]
-    await report(conn, agent, *made, ended=TaskState.FAILED)
-    first = asyncio.create_task(recorder.flush())
-    await asyncio.sleep(0)
+    first, second, made = await behind_the_second(conn, recorder, agent, running, locked)
     assert recorder.backlog == 4
     for each in (first, second):
         each.cancel()
     await asyncio.wait([first, second])
     assert first.cancelled()
     assert second.cancelled()
-    assert recorder.is_behind
+    assert recorder.may_lack_reports
     await locked.release()
     while await recorder.flush():
         pass
     assert [await state(conn, task) for task in (locked.task, *made)] == ["succeeded", "pending", "pending"]
     assert await agent.acknowledged() == 2
-    assert not recorder.is_behind
+    assert not recorder.may_lack_reports
     assert recorder.idle.is_set()
 
 
@@ -175,7 +207,7 @@ async def test_what_the_second_flush_could_not_write_is_written_by_the_first(
     with pytest.raises(StoreUnavailable):
         await second
     recorder.wake.clear()
-    assert recorder.is_behind
+    assert recorder.may_lack_reports
     assert await recorder.flush_beside() == 0, "first what may not be written"
     await locked.release()
     assert await recorder.flush() == 2

@@ -3,9 +3,8 @@
 A flush takes frames from the sessions in turn, from each its share: an agent that reports much waits for the others,
 not they for it. It takes no more items than the event loop carries out in a millisecond or two: while it does, nothing
 fires. Of successes, which are carried out in slices, it takes four times as many: a larger batch costs less for each
-of them. A second flush takes only frames that hold nothing else (*plain* ones). PostgreSQL may refuse a report. That
-must not hold up the others either: then each frame is written by itself, and a refused one in halves, until the bad
-report is alone.
+of them. A second flush takes only frames that hold nothing else. PostgreSQL may refuse a report. That must not hold up
+the others either: then each frame is written by itself, and a refused one in halves, until the bad report is alone.
 Next: server/recording/recorder.py
 """
 
@@ -83,7 +82,7 @@ class Frame(NamedTuple):
     reports: Sequence[Report]
     size: int
     weight: float  # in items of a flush
-    is_plain: bool  # it holds only successes
+    has_only_successes: bool  # or nothing
 
 
 class Batch:
@@ -95,9 +94,9 @@ class Batch:
         self.refused: list[AttemptId] = []
         self.frames: list[Sequence[Report]] = []
         self.settles: dict[ServerLink, int] = {}
-        self.is_plain = True  # it holds only successes
+        self.has_only_successes = True  # or nothing
         self.is_under_way = False
-        self.is_doubtful = False  # it was sent, and whether it was written is unknown
+        self.is_outcome_unknown = False  # it was sent, and the answer was lost
         self.is_written = False
         self._weight = 0.0
         self._add(reports)
@@ -108,7 +107,7 @@ class Batch:
     def add(self, link: ServerLink, frame: Frame) -> None:
         self._add(frame.reports)
         self._weight += frame.weight
-        self.is_plain &= frame.is_plain
+        self.has_only_successes &= frame.has_only_successes
         if frame.reports:
             self.frames.append(frame.reports)
         self.settles[link] = frame.sequence
@@ -161,7 +160,7 @@ class Reports:
         self.endings += sum(len(report.endings) for report in reports if isinstance(report, Finished))
         queue = self._queues.setdefault(link, _Queue())
         weight = sum(map(_weight, reports))
-        queue.frames.append(Frame(sequence, reports, size, weight, is_plain=weight * SUCCESSES == count))
+        queue.frames.append(Frame(sequence, reports, size, weight, has_only_successes=weight * SUCCESSES == count))
         queue.size += size
         if queue.size > CONGESTED:
             link.is_congested = True
@@ -177,30 +176,32 @@ class Reports:
                 async with asyncio.timeout(CLOSED_EVERY):
                     await queue.has_room.wait()
 
-    def take(self, *, plain: bool = False) -> Batch:
+    def take(self, *, only_successes: bool = False) -> Batch:
         """The next batch. It has a frame of every session that fits; the sessions left out are first in the next.
 
-        With `plain` only successes: what a session reports after something else stays, in its order.
+        With `only_successes` what a session reports after something else stays, in its order.
         """
         batch, left = Batch(), FLUSH
-        while (links := self._links(plain)) and left > 0:
+        while (links := self._links(only_successes)) and left > 0:
             for link in links:
                 if left <= 0 or not batch.has_room_for(self._queues[link].frames[0]):
                     return batch
-                left -= self._take_share(batch, link, plain)
+                left -= self._take_share(batch, link, only_successes)
         return batch
 
-    def _links(self, plain: bool) -> list[ServerLink]:
-        return [link for link, queue in self._queues.items() if queue.frames[0].is_plain or not plain]
+    def _links(self, only_successes: bool) -> list[ServerLink]:
+        return [
+            link for link, queue in self._queues.items() if queue.frames[0].has_only_successes or not only_successes
+        ]
 
-    def _take_share(self, batch: Batch, link: ServerLink, plain: bool) -> int:
+    def _take_share(self, batch: Batch, link: ServerLink, only_successes: bool) -> int:
         queue = self._queues.pop(link)
         taken = 0
         while (
             queue.frames
             and taken < SHARE
             and batch.has_room_for(queue.frames[0])
-            and (queue.frames[0].is_plain or not plain)
+            and (queue.frames[0].has_only_successes or not only_successes)
         ):
             frame = queue.frames.popleft()
             batch.add(link, frame)

@@ -1,11 +1,14 @@
-"""Recorder: write starts, endings, progress and output of all agents, one batch per flush.
+"""Recorder: write starts, endings, progress and output of all agents, one batch per flush; while one is under way, a
+second flush may write successes.
 
 Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
 Writes  store.tasks.session_tasks (progress, output)
         store.tasks.transitions   (→ running, → terminal, → pending)
         store.limits.handover     (→ terminal, and the slots of limits to the next tasks)
-Sends   acknowledgements, after the commit
+        store.daemons.replicas    (→ pending, → terminal, for replicas)
+        store.tasks.claims        (assigned → pending, for what was refused)
+Sends   acknowledgements, after the commit, in the order in which the frames were taken
 Next:   model/tasks/verdict.py
 """
 
@@ -55,10 +58,10 @@ Offering = Callable[[list[Ending]], AbstractContextManager[Offer | None]]  # Non
 
 
 class _Connections:
-    """Of one flush: for batches of endings one that hashes."""
+    """Those of one flush: `hashing` for `finish_many`, `probing` for all else."""
 
     def __init__(self, database: Database) -> None:
-        self.plain = database.dedicated()
+        self.probing = database.dedicated()
         self.hashing = database.dedicated(hash_joins=True)
 
 
@@ -86,9 +89,9 @@ class Recorder:
         return self._reports.endings + sum(len(batch.endings) for batch in self._unsettled if not batch.is_written)
 
     @property
-    def is_behind(self) -> bool:
-        """Whether a flush has failed, so that the database may lack reports."""
-        return any(batch.is_doubtful for batch in self._unsettled)
+    def may_lack_reports(self) -> bool:
+        """Whether a flush has failed, so that the database may lack what was reported."""
+        return any(batch.is_outcome_unknown for batch in self._unsettled)
 
     def submit(self, link: ServerLink, sequence: int, reports: list[Report]) -> None:
         """Queue the reports of the frame that `link` has just received; it is acknowledged once they are committed."""
@@ -103,11 +106,10 @@ class Recorder:
         await self._reports.room(link)
 
     async def flush(self) -> int:
-        """Write what was submitted since the last flush, or the share of each session; returns how many endings,
-        at least 1. First a batch that was taken and not written, or of which that is unknown.
+        """Write one batch: one that was taken and is not known to be written, else the next. Returns how many endings
+        it has, at least 1; 0 if there is nothing to write.
 
-        Beside the second flush only successes are written: nothing follows them, so no report on an attempt can
-        overtake an earlier one.
+        While the second flush is under way, a small batch waits for it, and so does one with anything but successes.
         """
         if self._alone.locked() and self._reports.endings < FULL_FLUSH:
             async with self._alone:
@@ -120,45 +122,55 @@ class Recorder:
             batch = self._reports.take()
             batch.drop_ended_starts()
             self._unsettled.append(batch)
-        async with nullcontext() if batch.is_plain else self._alone:
+        async with nullcontext() if batch.has_only_successes else self._alone:
             return await self._flush(batch, self._first)
 
     async def flush_beside(self) -> int:
         """The second flush: if enough successes wait for one of their own while `flush` writes others, write them.
 
-        PostgreSQL then has work while this process reads its answer to the other and prepares the next.
+        PostgreSQL then has work while this process reads its answer to the other and prepares the next. Nothing follows
+        a success of an attempt, and what its session reported before is written or in a batch of successes: so no
+        report on an attempt overtakes an earlier one.
         """
         async with self._alone:
-            if self._reports.endings < FULL_FLUSH or self.is_behind:
+            if self._reports.endings < FULL_FLUSH or self._others_first:
                 self._note_idle()
                 return 0
-            batch = self._reports.take(plain=True)
+            batch = self._reports.take(only_successes=True)
             if not batch.settles:
                 return 0  # something else comes first
             self._unsettled.append(batch)
             return await self._flush(batch, self._second)
 
+    @property
+    def _others_first(self) -> bool:
+        """Whether a batch must be written before the second flush takes one: what waits behind it in the queue of its
+        session follows it. It failed, or `flush` has taken it and waits for its turn."""
+        return self.may_lack_reports or any(
+            not batch.is_written and not batch.has_only_successes for batch in self._unsettled
+        )
+
     async def _flush(self, batch: Batch, connections: _Connections) -> int:
-        is_repeated = batch.is_doubtful
+        is_repeated = batch.is_outcome_unknown
         batch.is_under_way = True
         with self.offering(batch.endings) as offer:
             try:
-                async with connections.plain as conn, connections.hashing as hashing:
+                async with connections.probing as conn, connections.hashing as hashing:
                     finish = offer.finish if offer else lambda _, ended: transitions.finish_many(hashing, ended)
                     written = await in_parts(batch, lambda part: self._write(conn, part, finish, is_repeated))
             except (StoreUnavailable, asyncio.CancelledError):
-                batch.is_doubtful = True
+                batch.is_outcome_unknown = True
                 self.wake.set()  # `flush` repeats it, whichever of the two it was
                 raise
             finally:
                 batch.is_under_way = False
         self._settle(batch)
-        await self._tell(batch, written)
+        await self._announce(batch, written)
         return max(1, len(batch.endings))
 
     def _settle(self, batch: Batch) -> None:
         """Acknowledge the frames of a batch that is written, after those of the batches before it."""
-        batch.is_written, batch.is_doubtful = True, False
+        batch.is_written, batch.is_outcome_unknown = True, False
         while self._unsettled and self._unsettled[0].is_written:
             for link, sequence in self._unsettled.popleft().settles.items():
                 link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
@@ -167,22 +179,22 @@ class Recorder:
         if not self._reports and not self._unsettled:
             self.idle.set()
 
-    async def _tell(self, batch: Batch, written: Written) -> None:
-        """Count what is committed and send the signals: of a large batch in slices, between which other tasks fire."""
+    async def _announce(self, batch: Batch, written: Written) -> None:
+        """Count what is committed and send the signals: of a large batch in slices, between which tasks fire."""
         slices = deque(range(0, max(1, len(batch.endings), len(written.moved)), SLICE))
         try:
             while slices:
-                self._tell_slice(batch, written, slices.popleft())
+                self._announce_slice(batch, written, slices.popleft())
                 if len(batch.endings) > MANY:
                     await asyncio.sleep(0)
         finally:
             for start in slices:  # the server stops
-                self._tell_slice(batch, written, start)
+                self._announce_slice(batch, written, start)
         self.tallies.count(written.again, runs_again=True)
         if written.requeued:
             self.on_requeued.send()
 
-    def _tell_slice(self, batch: Batch, written: Written, start: int) -> None:
+    def _announce_slice(self, batch: Batch, written: Written, start: int) -> None:
         this = slice(start, start + SLICE)
         self.tallies.count(written.moved[this])
         self.on_recorded.send(batch.endings[this], [] if start else batch.refused)

@@ -91,7 +91,7 @@ class Rescuer:
 
     async def step(self) -> int:
         """Rescue a batch of each expired session, and what is past its deadline; returns how many tasks moved."""
-        if self._recorder.is_behind:
+        if self._recorder.may_lack_reports:
             return 0  # reports of some of these tasks may wait to be recorded
         moved = 0
         async with self._dedicated as conn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -29,7 +30,7 @@ from mainspring.operations.alerting import channels
 from mainspring.operations.definitions import jobs, secrets
 from mainspring.operations.definitions.secrets import MOST_BYTES, SecretChange
 from mainspring.store.access import secrets as store
-from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.database import Connection, Database
 
 VALUE = "hunter2 hunter2"
 
@@ -98,6 +99,26 @@ async def test_a_secret_is_kept_while_a_job_or_a_channel_refers_to_it(conn: Conn
     await secrets.delete(conn, ACTOR, "db")
     with pytest.raises(SecretNotFound):
         await secrets.show(conn, ACTOR, "db")
+
+
+@pytest.mark.parametrize("refers", ["a job", "a channel"])
+async def test_a_secret_is_not_deleted_while_something_that_will_refer_to_it_is_written(
+    conn: Connection, database: Database, ring: Ring, refers: str
+) -> None:
+    await secrets.put(conn, ACTOR, "db", VALUE, keys=ring)
+    async with database.acquire() as other:
+        async with conn.transaction():
+            if refers == "a job":
+                await jobs.put(conn, ACTOR, "dump", using("db"))
+            else:
+                await channels.put(conn, ACTOR, "ops", ChannelSpec("slack", SecretReference("db")))
+            deleting = asyncio.create_task(secrets.delete(other, ACTOR, "db"))
+            async with asyncio.timeout(20):
+                while not await conn.fetchval("select exists (select from pg_locks where not granted)"):
+                    assert not deleting.done()
+                    await asyncio.sleep(0)
+        with pytest.raises(Conflict, match="refers to it"):
+            await deleting
 
 
 async def test_a_job_or_channel_that_refers_to_no_secret_is_refused_by_its_member(conn: Connection, ring: Ring) -> None:

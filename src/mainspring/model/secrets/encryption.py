@@ -25,14 +25,9 @@ class Sealed(NamedTuple):
 
 def seal(keys: Keys, name: str, version: int, value: str) -> Sealed:
     """The value under the first key. SecretUnavailable without any."""
-    if keys.first is None:
-        raise SecretUnavailable(
-            "there is no key to encrypt secrets with; `mainspring secret key ID` makes one: give it to every server"
-            " as MAINSPRING_SECRET_KEYS, or in a file that secret_keys_file names"
-        )
+    id, key = keys.encrypting()
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # here: a process without secrets does not load it
 
-    id, key = keys.first
     nonce = secrets.token_bytes(NONCE_BYTES)
     return Sealed(id, nonce, AESGCM(key).encrypt(nonce, value.encode(), _bound_to(name, version)))
 

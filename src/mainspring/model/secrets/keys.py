@@ -14,7 +14,7 @@ import secrets
 from collections.abc import ItemsView
 from typing import Protocol
 
-from mainspring.errors import ValidationError, shown
+from mainspring.errors import SecretUnavailable, ValidationError, shown
 
 KEY_BYTES = 32  # AES-256
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -38,6 +38,15 @@ class Keys:
     def first(self) -> tuple[str, bytes] | None:
         """The id and the key that encrypt; None if there is no key."""
         return next(iter(self._keys.items()), None)
+
+    def encrypting(self) -> tuple[str, bytes]:
+        """The first one. SecretUnavailable if there is none."""
+        if self.first is None:
+            raise SecretUnavailable(
+                "there is no key to encrypt secrets with; `mainspring secret key ID` makes one: give it to every server"
+                " as MAINSPRING_SECRET_KEYS, or in a file that secret_keys_file names"
+            )
+        return self.first
 
     def items(self) -> ItemsView[str, bytes]:
         return self._keys.items()

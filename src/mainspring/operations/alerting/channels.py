@@ -131,7 +131,7 @@ async def _put(conn: Connection, actor: Actor, name: str, present: Stored | None
 async def _check_references(conn: Connection, url: Value, secret: Value | None) -> None:
     """Refuse references to secrets that there are not."""
     for field, value in (("url", url), ("secret", secret)):
-        if isinstance(value, SecretReference) and not await stored_secrets.labels_of(conn, [value.secret]):
+        if isinstance(value, SecretReference) and not await stored_secrets.labels_of(conn, [value.secret], keep=True):
             raise ValidationError(
                 f"{field}: there is no secret {value.secret!r}; `mainspring secret set {value.secret}` makes one",
                 field=field,

@@ -148,10 +148,7 @@ async def rotate(conn: Connection, actor: Actor, *, keys: KeySource | None = Non
     """
     reach.check_all(actor, _WHY)
     ring = await _keys(conn, keys)
-    if ring.first is None:
-        seal(ring, "", 0, "")  # says what to do
-    assert ring.first is not None
-    key_id = ring.first[0]
+    key_id, _ = ring.encrypting()
     async with conn.transaction():
         stored = await secrets.lock_all(conn)
         values = {each.name: unseal(ring, each.name, each.version, each.sealed) for each in stored}
@@ -183,7 +180,7 @@ async def _keys(conn: Connection, source: KeySource | None) -> Keys:
 async def check_references(conn: Connection, definition: Definition) -> None:
     """Refuse a job that refers to a secret that there is not, or whose agents need not have the labels for it."""
     if names := secrets_of(definition.run):
-        check_secrets(definition, await secrets.labels_of(conn, sorted(names)), prefix="run.")
+        check_secrets(definition, await secrets.labels_of(conn, sorted(names), keep=True), prefix="run.")
 
 
 def check_secrets(definition: Definition, there: Mapping[str, Mapping[str, str]], *, prefix: str = "") -> None:

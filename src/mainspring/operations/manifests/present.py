@@ -66,7 +66,7 @@ async def load(conn: Connection, actor: Actor, wanted: Wanted, *, prune: bool) -
         referred.update(secrets_of(definition.run))
         await slices.rest()
     for names in batches(sorted(referred)):
-        found.secrets.update(await secrets.labels_of(conn, names))
+        found.secrets.update(await secrets.labels_of(conn, names, keep=True))
     for names in batches({**wanted.jobs, **dict.fromkeys(owned.get("job", ()))}):
         found.jobs.update(await jobs.named(conn, names))
         await slices.rest()

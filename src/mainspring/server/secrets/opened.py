@@ -7,6 +7,7 @@ Next:   server/agents/gateway.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple
 
@@ -79,7 +80,7 @@ async def open_secrets(conn: Connection, keys: ReadKeys, wanted: Mapping[int, Se
     stored = {each.name: each for each in await secrets.sealed(conn, names)}
     held, broken = NO_KEYS, None
     try:
-        held = keys()
+        held = await asyncio.to_thread(keys)  # it reads files
     except (ValidationError, AccessDenied, OSError) as error:
         broken = f"the keys of secrets cannot be read: {error}"
     return OpenSecrets(wanted, {name: _open(name, stored.get(name), held, broken) for name in names})

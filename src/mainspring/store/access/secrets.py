@@ -42,7 +42,7 @@ _FIND = f"select {_ROW} from mainspring.secret where name = $1"
 _SEALED = "select name, version, labels::text, key_id, nonce, ciphertext from mainspring.secret"
 
 
-async def listing(conn: Connection, *, after: str | None = None, limit: int = 1_000_000) -> Batch[SecretRow]:
+async def listing(conn: Connection, *, after: str | None, limit: int) -> Batch[SecretRow]:
     rows = await readable(conn, _LIST, after, limit)
     return Batch([_row(row) for row in rows], rows[-1]["name"] if len(rows) == limit else None)
 
@@ -87,9 +87,13 @@ async def delete(conn: Connection, name: str) -> None:
     await conn.execute("delete from mainspring.secret where name = $1", name)
 
 
-async def labels_of(conn: Connection, names: list[str]) -> dict[str, dict[str, str]]:
-    """The labels that an agent must have, for those of these secrets that there are."""
-    rows = await conn.fetch("select name, labels::text from mainspring.secret where name = any($1)", names)
+_LABELS = "select name, labels::text from mainspring.secret where name = any($1)"
+
+
+async def labels_of(conn: Connection, names: list[str], *, keep: bool = False) -> dict[str, dict[str, str]]:
+    """The labels that an agent must have, for those of these secrets that there are. With `keep` none of them is
+    deleted before the transaction ends: it may be about to write a reference."""
+    rows = await conn.fetch(f"{_LABELS} order by name for key share" if keep else _LABELS, names)
     return {name: _labels(labels) for name, labels in rows}
 
 

@@ -27,6 +27,9 @@ FEW = 10  # tasks that start before the next statement is prepared; with more, P
 TURNS = 3  # of the event loop, from a posted dispatch to its handler's first line: it is written, received, started
 
 
+IsKnown = Callable[[int, Armed], bool]  # whether a task that was claimed for a session is armed there
+
+
 class Arming:
     """`dedicated` is the connection of the caller."""
 
@@ -38,7 +41,7 @@ class Arming:
         """Arm a claim. A task whose session left before its dispatch was sent cannot have started: release it."""
         if after := _with_parents(claim):
             async with dedicated as conn:
-                await _tell_of_parents(conn, after)
+                await _add_parent_outcomes(conn, after)
         await self._give_back(await self._send(claim, dedicated), dedicated)
 
     async def _give_back(self, unsent: list[Armed], dedicated: DedicatedConnection) -> None:
@@ -52,12 +55,19 @@ class Arming:
             for _ in range(TURNS):
                 await asyncio.sleep(0)
 
-    async def _send(self, claim: claims.Claim, dedicated: DedicatedConnection) -> list[Armed]:
-        """Returns what could not be sent. What is held since the claim began is not sent, and given back."""
+    async def _send(
+        self, claim: claims.Claim, dedicated: DedicatedConnection, is_known: IsKnown | None = None
+    ) -> list[Armed]:
+        """Returns what could not be sent. What is held since the claim began is not sent, and given back.
+
+        What `is_known` is left out. It is asked last: another loop may arm the same tasks while this one waits.
+        """
         jobs = {armed.job for tasks in claim.tasks.values() for armed in tasks}
         if not jobs <= self._catalogue.jobs.keys():
             await self._catalogue.refresh()  # the job is new
         secrets = await self._secrets(jobs, dedicated) if self._catalogue.secrets else None
+        if is_known is not None:
+            claim = _without(claim, is_known)
         if self._catalogue.holds is NO_HOLDS:
             return await self._gateway.arm(claim, secrets)
         stopped, rest = _split(claim, self._catalogue.holds)
@@ -106,18 +116,22 @@ class Arming:
     async def _arm_unknown(
         self, dedicated: DedicatedConnection, look: Callable[[Connection], Awaitable[claims.Claim]]
     ) -> None:
-        """Arm what `look` finds, except what was armed before or is armed during the query."""
+        """Arm what `look` finds, except what was armed before or is armed meanwhile."""
         with self._gateway.watching_releases() as is_known:
             async with dedicated as conn:
                 claim = await look(conn)
                 if after := _with_parents(claim):
-                    await _tell_of_parents(conn, after)
-            unknown = {
-                session: new
-                for session, tasks in claim.tasks.items()
-                if (new := [armed for armed in tasks if not is_known(session, armed)])
-            }
-        await self._send(claim._replace(tasks=unknown), dedicated)
+                    await _add_parent_outcomes(conn, after)
+            await self._send(claim, dedicated, is_known)
+
+
+def _without(claim: claims.Claim, is_known: IsKnown) -> claims.Claim:
+    unknown = {
+        session: new
+        for session, tasks in claim.tasks.items()
+        if (new := [armed for armed in tasks if not is_known(session, armed)])
+    }
+    return claim._replace(tasks=unknown)
 
 
 def _with_parents(claim: claims.Claim) -> list[Armed]:
@@ -127,11 +141,11 @@ def _with_parents(claim: claims.Claim) -> list[Armed]:
     ]
 
 
-async def _tell_of_parents(conn: Connection, tasks: list[Armed]) -> None:
+async def _add_parent_outcomes(conn: Connection, tasks: list[Armed]) -> None:
     wanted = {armed.task: found for armed in tasks if (found := read_options(armed.options).parents)}
-    told = await parents.outcomes(conn, wanted)
+    outcomes = await parents.outcomes(conn, wanted)
     for armed in tasks:
-        armed.parents = told.get(armed.task)
+        armed.parents = outcomes.get(armed.task)
 
 
 def _split(claim: claims.Claim, holds: Holds) -> tuple[list[Armed], claims.Claim]:

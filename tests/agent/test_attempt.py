@@ -28,4 +28,4 @@ def test_only_a_plain_attempt_that_time_alone_starts_was_armed_ahead(
 ) -> None:
     attempt = Attempt(Armed(1, 10, 1, 1, 0.0, "{}"), Job(1, "job", 1, 1, definition), reports=None)  # type: ignore[arg-type]
     attempt.lead = lead
-    assert attempt.was_armed_ahead is expected
+    assert attempt.ending_can_wait is expected

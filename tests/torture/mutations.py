@@ -182,9 +182,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "store/tasks/claims.py",
-                "token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,",
+                "token = (select batch from number) * {BATCH_TOKENS} + {_TURN}, attempt = attempt + 1,",
                 "token = case when crashes > 0 then token else (select batch from number) * {BATCH_TOKENS} "
-                "+ placed.turn end,\n           attempt = attempt + 1,",
+                "+ {_TURN} end,\n               attempt = attempt + 1,",
             ),
         ),
         AGENTS_DIE,

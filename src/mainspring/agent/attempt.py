@@ -118,8 +118,9 @@ class Attempt(Struct, eq=False):
         return f"mainspring-{self.database}-{self.armed.task}"
 
     @property
-    def was_armed_ahead(self) -> bool:
-        """Whether it was armed before its time, under no limit: few wait for the end of what time alone starts."""
+    def ending_can_wait(self) -> bool:
+        """Whether its success may wait for others (decision 38): it was armed before its time, under no limit, and is
+        delivered at least once."""
         definition = self.job.definition
         return self.lead > AHEAD and definition.gate is None and definition.delivery == "at_least_once"
 

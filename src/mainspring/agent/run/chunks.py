@@ -169,7 +169,7 @@ class Chunks:
             attempt = call.members.pop(0)
             ending = self._ending(attempt, outcome)
             self._let_go(attempt)
-            can_wait = ending.state is TaskState.SUCCEEDED and attempt.was_armed_ahead
+            can_wait = ending.state is TaskState.SUCCEEDED and attempt.ending_can_wait
             self._outbox.ended(ending, can_wait=can_wait)
 
     def _let_go(self, attempt: Attempt) -> None:

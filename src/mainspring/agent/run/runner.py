@@ -197,7 +197,7 @@ class Runner:
             has_begun = True
             result = await (self._run_watched(attempt) if armed.daemon else attempt.executor.run(attempt))
             ending = endings.ended(attempt, SUCCEEDED, self._clock.now(), result)
-            can_wait = attempt.lead > 0.0 and attempt.was_armed_ahead
+            can_wait = attempt.lead > 0.0 and attempt.ending_can_wait  # the first spares most the second
         except (AttemptFailed, Exhausted, Expired, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = endings.raised(attempt, error, self._clock.now())
             if not has_begun:

@@ -78,7 +78,7 @@ class Workers:
             self._wake()
 
     def _wake(self) -> None:
-        """Let free workers serve; without any, whichever ends its attempt does."""
+        """Let free workers serve. If none is free, the next one whose attempt ends serves the line."""
         for _ in range(min(self._at_once, len(self.waiting))):
             if self._idle:
                 task, offer = self._idle.pop()

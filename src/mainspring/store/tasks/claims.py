@@ -33,7 +33,8 @@ AT_ONCE = 1000  # tasks of a claim that are read in one step of the event loop
 ARMED_COLUMNS = f"""
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.priority,
     case when t.schedule_id is not null or t.options is not null or t.batch_id is not null or t.expires_at is not null
-           or t.checkpoint is not null or t.crashes > 0 or t.scope is not null or t.{IS_DAEMON}
+           or t.checkpoint is not null or t.crashes > 0 or t.scope is not null or t.plan_time is not null
+           or t.{IS_DAEMON}
          then row (t.checkpoint, t.crashes > 0, date_part('epoch', t.plan_time), t.scope, t.{IS_DAEMON},
                    (select s.name from mainspring.schedule s where s.id = t.schedule_id),
                    date_part('epoch', t.expires_at),
@@ -43,9 +44,8 @@ ARMED_COLUMNS = f"""
 """
 COLUMNS = f"{ARMED_COLUMNS}, t.session"
 
-# How every claim ends. `placed` has the rows, each with its session and its turn. They are noted under one batch
-# number, which their tokens begin with. The state in the last WHERE lets one claimer have each row. A locked row keeps
-# its ctid, so the update finds it whatever the planner believes about the table.
+# For statements that choose a session for each row: `placed` has the rows, each with its session and its turn. They are
+# noted under one batch number, which their tokens begin with.
 NOTED = """
     number as materialized (
         select nextval('mainspring.claim_batch') as batch from placed limit 1
@@ -53,14 +53,6 @@ NOTED = """
         insert into mainspring.claim (session, batch, tasks)
         select session, (select batch from number), array_agg(id) from placed group by session
     )
-"""
-TAKE = f"""
-    update mainspring.task t
-       set {ARM.enters}, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
-           session = placed.session
-      from placed
-     where t.ctid = placed.place and t.{ARM.leaves}
-    returning {COLUMNS}
 """
 
 
@@ -70,6 +62,8 @@ def _claim(session: str, noted: str) -> str:
     One index scan per priority level, which stops as soon as there are enough. It skips tasks of segments that other
     servers own, and those of held jobs. SKIP LOCKED skips rows that other claims have locked; NO KEY does not conflict
     with the key share locks of store/limits/release.py.
+    The state in the last WHERE lets one claimer have each row. A locked row keeps its place, so the update finds it
+    whatever the planner believes about the table.
     `taken` has what the rest needs as arrays, in one row: the update then visits all places in one scan, where a join
     would begin a scan for each. A task's turn is its rank among the ids.
     """
@@ -135,10 +129,10 @@ def as_armed(row: Sequence[Any]) -> Armed:
     id, token, job, attempt, run_at, args, priority, rare, *_ = row
     if rare is None:
         return Armed(id, token, job, attempt, run_at, args, priority=priority)
-    checkpoint, careful, at, scope, daemon, schedule, expires, options = rare
+    checkpoint, careful, plan_time, scope, daemon, schedule, expires, options = rare
     return Armed(
-        id, token, job, attempt, run_at, args, checkpoint, careful, at, scope, daemon, priority, schedule, expires,
-        options,
+        id, token, job, attempt, run_at, args, checkpoint, careful, plan_time, scope, daemon, priority, schedule,
+        expires, options,
     )  # fmt: skip
 
 

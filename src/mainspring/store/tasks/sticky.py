@@ -13,11 +13,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from mainspring.model.tasks.claim_floors import Floor
-from mainspring.model.tasks.states import PENDING
+from mainspring.model.tasks.states import ARM, PENDING
 from mainspring.store.cluster.holds import ON_HOLD, is_not_held, most
 from mainspring.store.cluster.segments import holds, owned_or_shared
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.claims import BATCH_TOKENS, LEVELS, NOTED, TAKE, Claim, as_claim
+from mainspring.store.tasks.claims import BATCH_TOKENS, COLUMNS, LEVELS, NOTED, Claim, as_claim
 
 
 class Contest(NamedTuple):
@@ -63,7 +63,12 @@ _CLAIM = f"""
          where share <= room
          order by number
     ), {NOTED}
-    {TAKE}
+    update mainspring.task t
+       set {ARM.enters}, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+           session = placed.session
+      from placed
+     where t.ctid = placed.place and t.{ARM.leaves}     -- a locked row keeps its place
+    returning {COLUMNS}
 """
 
 

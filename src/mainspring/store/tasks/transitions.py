@@ -135,7 +135,8 @@ async def _finish(conn: Connection, statement: str, endings: list[Ending]) -> li
     return await moved(conn, endings, affected(await conn.execute(statement, *await finished(endings))))
 
 
-# The rows of one statement have one time of recording, and those of the last one the greatest.
+# The rows of one statement have one time of recording, and those of the last one the greatest. As a rule: another flush
+# or server may end some of the same attempts meanwhile. Then the figures count one of them twice and another never.
 _MOVED = """
     with found as materialized (
         select h.id, h.token, h.recorded_at from unnest($1::bigint[], $2::bigint[]) as given(id, token)
@@ -188,8 +189,8 @@ def _numbers(values: list[Any]) -> str:
     return "{" + msgspec.json.encode(values)[1:-1].decode() + "}"
 
 
-def _unless_all_null(values: list[V]) -> list[V]:
-    return values if any(values) else []
+def _unless_all_null(values: list[V | None]) -> list[V | None]:
+    return [] if values.count(None) == len(values) else values
 
 
 COMMIT_WITHIN = 10.0  # seconds between a completion and the end of the handler's transaction

@@ -447,6 +447,19 @@ def test_a_path_with_spaces_and_quotes_works(directory: Path) -> None:
 
 
 @as_root
+@pytest.mark.skipif(shutil.which("useradd") is None, reason="accounts are not made with useradd here")
+def test_processes_that_make_the_account_at_once_find_one_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_account, "ACCOUNT", name := f"mainspring-test-{os.getpid()}")
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            found = [threads.submit(embedded_account.account_for, Path("/not/there")) for _ in range(6)]
+        assert {account.result().name for account in found} == {name}
+        assert {account.result().uid for account in found} == {pwd.getpwnam(name).pw_uid}
+    finally:
+        subprocess.run(["userdel", name], check=True)
+
+
+@as_root
 def test_a_crash_before_the_socket_directory_got_its_owner_does_no_harm(directory: Path) -> None:
     os.chown(directory / "socket", 0, 0)
     Embedded.start(directory).stop()

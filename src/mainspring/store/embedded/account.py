@@ -16,8 +16,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,6 +25,7 @@ from typing import IO
 from mainspring.errors import EmbeddedUnavailable
 
 with suppress(ImportError):  # not on Windows, where find_wheel() refuses anyway
+    import fcntl
     import pwd
 
 MAJOR = 18
@@ -113,15 +114,31 @@ def _system_account() -> pwd.struct_passwd:
         return pwd.getpwnam(ACCOUNT)
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if useradd:
-        subprocess.run(
-            [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", ACCOUNT],
-            check=False,  # another process may have made it first
-            capture_output=True,
-        )
+        with _one_at_a_time():
+            with suppress(KeyError):
+                return pwd.getpwnam(ACCOUNT)  # another process has made it
+            subprocess.run(
+                [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", ACCOUNT],
+                check=False,
+                capture_output=True,
+            )
         with suppress(KeyError):
             return pwd.getpwnam(ACCOUNT)
     log.warning("the account %s cannot be created; the embedded PostgreSQL runs as nobody", ACCOUNT)
     return pwd.getpwnam("nobody")
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Of all processes of the machine. useradd looks for the name before it locks the file: the second of two at once
+    replaces the entry of the first, with another user id."""
+    descriptor = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # some network file systems lock no directory
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def find_wheel() -> Path:

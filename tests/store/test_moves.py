@@ -258,7 +258,7 @@ def _finish(move: Move) -> Case:
 
 CASES = (
     Case("tasks/claims.py:_claim", states.ARM, a_task, _claim),
-    Case("tasks/claims.py:TAKE", states.ARM, a_task, _sticky),
+    Case("tasks/sticky.py:_CLAIM", states.ARM, a_task, _sticky),
     Case(
         "tasks/claims.py:_GIVE_BACK",
         states.RECALL,

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from itertools import cycle, islice
+from math import inf
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Alarm
@@ -78,10 +79,10 @@ class Dispatcher:
         self._gathers_since: dict[int, float] = {}  # by pool in full flow: when it first had room again
         self._overtaken: set[int] = set()  # pools with due tasks, all behind those of other pools
         self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places and windows at the last step
-        self._resolved_at = 0.0
-        self._claimed_ahead_at = 0.0
+        self._resolved_at = -inf  # boot time, which begins at 0 when the machine starts
+        self._claimed_ahead_at = -inf
         self._ahead_floors: dict[int, list[Floor]] = {}  # by pool: where its last claim ahead of time ended
-        self._ahead_from_now_at = 0.0
+        self._ahead_from_now_at = -inf
         self._given_up = False  # the floors of claims ahead of time, since the last claim began
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
@@ -281,7 +282,7 @@ class Dispatcher:
                 ]
             if claim.size == limit < sum(room.values()):  # there may be more; room comes by time alone
                 self._may_gather = False
-                self._claimed_ahead_at = 0.0
+                self._claimed_ahead_at = -inf
             return claim.size
         self._spread.claimed(claim.size)
         for priority, position in claim.positions.items():

@@ -26,6 +26,7 @@ from mainspring.server.dispatch import dispatcher
 from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.submission.enqueue import submit_and_claim
 from mainspring.store.submission.submissions import Submission
 from mainspring.store.tasks import claim_order, claims, jobs, tasks
 from mainspring.wire.clock import Clock, boottime
@@ -519,6 +520,23 @@ async def test_submissions_that_postgresql_refuses_are_not_claimed(
     [id] = await server.dispatcher.submit([Submission("job", "{}")])
     assert await agent.has(1) == [id]
     assert await conn.fetchval("select count(*) from mainspring.task") == 1
+
+
+async def test_the_place_of_a_submission_under_way_is_given_to_no_other_task(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await join(slots=1)
+    claimed: list[int] = []
+
+    async def beside_another(*args: Any) -> Any:
+        await enqueue(conn, 1)
+        claimed.append(await server.dispatcher.step())
+        return await submit_and_claim(*args)
+
+    monkeypatch.setattr("mainspring.server.dispatch.submissions.submit_and_claim", beside_another)
+    ids = await server.dispatcher.submit([Submission("job", "{}")])
+    assert claimed == [0]
+    assert await agent.has(1) == ids
 
 
 async def test_a_submission_does_not_overtake_what_waits_in_full_flow(

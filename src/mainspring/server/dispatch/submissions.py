@@ -58,26 +58,27 @@ class ClaimedSubmissions:
 
         No id: it was not enqueued. None has one if none can be claimed: they are enqueued and claimed as usual.
         """
-        places = self._places(submissions)
-        if not any(places):
+        places, slots = self._places(submissions)
+        if not slots:
             return [None] * len(submissions), False
-        with self._gateway.claiming():
+        with self._gateway.promising(slots), self._gateway.claiming():
             async with self._database.acquire() as conn:
                 enqueued = await submit_and_claim(conn, submissions, places, self._server_lease.id)
             await self._arming.arm(self._claim(submissions, places, enqueued), dedicated)
         return [id for id, _ in enqueued], any(token is None for _, token in enqueued)
 
-    def _places(self, submissions: Sequence[Submission]) -> Places:
-        """Where each may be claimed by its own insert. None: it waits its turn."""
+    def _places(self, submissions: Sequence[Submission]) -> tuple[Places, Counter[int]]:
+        """Where each may be claimed by its own insert; None: it waits its turn. And the slots that this takes, by
+        session."""
         places: Places = [None] * len(submissions)
+        taken: Counter[int] = Counter()
         is_held = self._catalogue.holds.stops_all
         if self._gateway.in_flight.any_unanswered or not self._server_lease.may_act or is_held:
-            return places
+            return places, taken
         by_job: dict[str, list[int]] = defaultdict(list)
         for number, submission in enumerate(submissions):
             if submission.is_plain:
                 by_job[submission.job].append(number)
-        taken: Counter[int] = Counter()  # slots, by session
         for name, numbers in by_job.items():
             job = self._catalogue.named(name)
             requirements = None if job is None else self._catalogue.pools.get(job.pool)
@@ -95,7 +96,7 @@ class ClaimedSubmissions:
                 places[number] = Place(job.id, job.pool, session, job.definition.priority)
             for session, tasks in Counter(islice(cycle(sessions), size)).items():
                 taken[session] += requirements.slots_for(tasks)
-        return places
+        return places, taken
 
     def _claim(
         self, submissions: Sequence[Submission], places: Places, enqueued: Sequence[tuple[int | None, int | None]]

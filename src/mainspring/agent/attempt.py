@@ -21,6 +21,7 @@ from mainspring.model.messages import Armed, Submit
 from mainspring.model.secrets.references import Value
 from mainspring.model.secrets.values import NO_SECRETS, SecretValues, SecretWithheld
 from mainspring.model.tasks.jobs import Job
+from mainspring.model.tasks.verdict import starts_durably
 from mainspring.wire.clock import boottime
 
 NO_DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType({})  # one for all: a dict would be made for each
@@ -116,6 +117,11 @@ class Attempt(Struct, eq=False):
     def idempotency_key(self) -> str:
         """Stable across the attempts of a task, unique across tasks and databases."""
         return f"mainspring-{self.database}-{self.armed.task}"
+
+    @property
+    def starts_durably(self) -> bool:
+        """Whether its start must be recorded before it runs, so that a crash is counted."""
+        return self.armed.careful or starts_durably(self.job.definition)
 
     @property
     def ending_can_wait(self) -> bool:

@@ -47,6 +47,12 @@ def ending(task: int) -> Ending:
     return Ending(task, task * 10, 1, 1, TaskState.SUCCEEDED, 5.0, 6.0)
 
 
+def take_one(outbox: Outbox) -> None:
+    """A frame has just been sent."""
+    outbox.ended(ending(100))
+    assert outbox.take()
+
+
 async def test_a_start_with_its_end_is_sent_as_an_end_alone(outbox: Outbox) -> None:
     outbox.started(attempt(outbox, 1))
     outbox.ended(ending(1))
@@ -82,7 +88,7 @@ async def test_an_ending_that_can_wait_goes_at_once_after_a_pause_and_with_other
 
 
 async def test_an_ending_that_cannot_wait_takes_the_others_along(outbox: Outbox) -> None:
-    outbox.take()
+    take_one(outbox)
     outbox.ended(ending(1), can_wait=True)
     assert not outbox.ready.is_set()
     outbox.ended(ending(2))
@@ -92,8 +98,14 @@ async def test_an_ending_that_cannot_wait_takes_the_others_along(outbox: Outbox)
     assert not outbox.ready.is_set(), "the wait of the first is over, and that of this one begins"
 
 
+async def test_what_sends_nothing_is_no_frame_that_an_ending_waits_for(outbox: Outbox) -> None:
+    assert outbox.take() == []
+    outbox.ended(ending(1), can_wait=True)
+    assert outbox.ready.is_set()
+
+
 async def test_many_endings_do_not_wait(outbox: Outbox) -> None:
-    outbox.take()
+    take_one(outbox)
     for task in range(GATHERED):
         assert not outbox.ready.is_set()
         outbox.ended(ending(task), can_wait=True)

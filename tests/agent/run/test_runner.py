@@ -670,6 +670,8 @@ async def test_a_careful_attempt_begins_only_when_its_start_is_durable(bench: Be
     assert [type(report) for report in bench.reports] == [Started], "its start was sent"
     await bench.settle()
     assert bench.executor.began == []
+    bench.runner._outbox.hurry()
+    assert bench.runner._outbox.take() == [], "once"
     bench.confirmed.set()
     bench.executor.let_go(1)
     await bench.until(bench.runner.empty.is_set)

@@ -62,7 +62,7 @@ class Outbox:
         self._delayed: asyncio.TimerHandle | None = None  # for starts
         self._starts_due = False
         self._gathering: asyncio.TimerHandle | None = None  # for endings that can wait
-        self._taken_at = 0.0  # when the last frame was taken, on the loop's clock
+        self._last_frame_at = 0.0  # on the loop's clock
         self.ready = asyncio.Event()  # there is something to send now
         self.uncrowded = asyncio.Event()  # no due attempt waits: what has ended is all that the next frame gets
         self.submissions = Submissions(self.ready.set)
@@ -94,7 +94,7 @@ class Outbox:
         if not can_wait or len(self._endings) >= GATHERED:
             self.ready.set()
         elif self._gathering is None and not self.ready.is_set():
-            left = self._taken_at + GATHER - self._loop.time()
+            left = self._last_frame_at + GATHER - self._loop.time()
             if left <= 0.0:
                 self.ready.set()
             else:
@@ -129,12 +129,15 @@ class Outbox:
         """The messages of the next frame, with at most `room` bytes of payload; the last item may exceed it.
         Starts are included once their delay has passed."""
         self.ready.clear()
-        self._taken_at = self._loop.time()
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-        if self._unacknowledged:
-            return self._take_unacknowledged(room)
+        messages = self._take_unacknowledged(room) if self._unacknowledged else self._take_unsent(room)
+        if messages:
+            self._last_frame_at = self._loop.time()
+        return messages
+
+    def _take_unsent(self, room: int) -> list[AgentMessage]:
         messages = self._take_starts()
         left = min(room, FRAME)
         if self._notes and left > 0:

@@ -26,7 +26,6 @@ from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.model.tasks.verdict import starts_durably
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -124,7 +123,7 @@ class Chunks:
                 raise  # the agent is cancelled, not the call
             self._end(call, [error] * len(call.members))
         except BaseException as error:
-            self._end(call, [_executor_error(error)] * len(call.members))
+            self._end(call, [endings.executor_failure(error)] * len(call.members))
         finally:
             for attempt in call.members:  # none, unless the agent is cancelled
                 self._let_go(attempt)
@@ -134,11 +133,8 @@ class Chunks:
 
     async def _may_begin(self, call: ChunkCall) -> bool:
         """Make the starts durable where they must be; leave out those that were stopped meanwhile or are too late."""
-        definition = call.members[0].job.definition
         try:
-            if call.stopping is None and (
-                starts_durably(definition) or any(attempt.armed.careful for attempt in call.members)
-            ):
+            if call.stopping is None and any(attempt.starts_durably for attempt in call.members):
                 self._outbox.hurry()
                 await self._confirm()
         except asyncio.CancelledError:
@@ -189,7 +185,7 @@ class Chunks:
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
     def stop(self, attempt: Attempt, reason: StopReason) -> None:
-        """Stop a member that has its slot. The call goes on for the others, unless this one may run elsewhere now."""
+        """Stop a member that has its slot. The call continues for the others, unless this one may run elsewhere now."""
         call = attempt.call
         assert call is not None
         attempt.stopping = attempt.stopping or reason
@@ -244,13 +240,3 @@ def _goes_alone(attempt: Attempt) -> bool:
     given = None if armed.options is None else attempt.options.retries
     retries = attempt.job.definition.retry.retries if given is None else given
     return armed.careful or armed.attempt > max(1, retries)
-
-
-def _executor_error(error: BaseException) -> AttemptFailed:
-    try:
-        message = f"{type(error).__name__}: {error}"
-    except Exception:
-        message = f"{type(error).__name__}, which cannot be printed"
-    failure = AttemptFailed("executor_error", message)
-    failure.__cause__ = error
-    return failure

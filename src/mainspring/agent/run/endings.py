@@ -97,12 +97,19 @@ def given_back(attempt: Attempt, error: Exhausted, now: float) -> Ending:
 
 
 def executor_error(attempt: Attempt, error: BaseException, now: float) -> Ending:
-    """The executor itself failed: a bug, or out of memory or processes. The task must still end."""
+    """The executor itself failed. The task must still end."""
+    return ended(attempt, TaskState.FAILED, now, failure=executor_failure(error))
+
+
+def executor_failure(error: BaseException) -> AttemptFailed:
+    """A bug, or out of memory or processes."""
     try:
         message = f"{type(error).__name__}: {error}"
     except Exception:
         message = f"{type(error).__name__}, which cannot be printed"
-    return ended(attempt, TaskState.FAILED, now, failure=AttemptFailed("executor_error", message))
+    failure = AttemptFailed("executor_error", message)
+    failure.__cause__ = error
+    return failure
 
 
 def cancelled_before_start(attempt: Attempt, now: float) -> Ending:

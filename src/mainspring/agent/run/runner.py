@@ -28,7 +28,6 @@ from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.secrets.values import NO_SECRETS, SecretValues
 from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import SUCCEEDED, TaskState
-from mainspring.model.tasks.verdict import starts_durably
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -181,13 +180,13 @@ class Runner:
 
     async def _run(self, attempt: Attempt, began: float) -> None:
         """Run an attempt that begins at this boot time; report its ending, and its start once it waits."""
-        armed, definition = attempt.armed, attempt.job.definition
+        armed = attempt.armed
         attempt.started_at = self._clock.at(began)
         has_begun = can_wait = False
         try:
             if attempt.stopping is not None:
                 raise asyncio.CancelledError
-            if armed.careful or starts_durably(definition):
+            if attempt.starts_durably:
                 self._outbox.started(attempt)
                 self._outbox.hurry()
                 await self._confirm()
@@ -197,7 +196,7 @@ class Runner:
             has_begun = True
             result = await (self._run_watched(attempt) if armed.daemon else attempt.executor.run(attempt))
             ending = endings.ended(attempt, SUCCEEDED, self._clock.now(), result)
-            can_wait = attempt.lead > 0.0 and attempt.ending_can_wait  # the first spares most the second
+            can_wait = attempt.lead > 0.0 and attempt.ending_can_wait  # cheap test first: most are not armed ahead
         except (AttemptFailed, Exhausted, Expired, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = endings.raised(attempt, error, self._clock.now())
             if not has_begun:
@@ -211,8 +210,8 @@ class Runner:
 
     def _suspended(self, attempt: Attempt) -> None:
         """It waits for the first time. Nothing could have stopped it before: most attempts need no timers at all."""
-        self._outbox.started(attempt)
-        if not (attempt.armed.careful or starts_durably(attempt.job.definition)):
+        if not attempt.starts_durably:  # else `_run` does both
+            self._outbox.started(attempt)
             self._set_limits(attempt, self._clock.now() - attempt.started_at)
 
     def _set_limits(self, attempt: Attempt, elapsed: float) -> None:
@@ -235,6 +234,9 @@ class Runner:
         if attempt.stall_timer is not None:
             self._durations.disarm(attempt.stall_timer)
             attempt.stall_timer = None
+        self._let_go(attempt)
+
+    def _let_go(self, attempt: Attempt) -> None:
         if self._held.get(attempt.armed.task) is attempt:
             del self._held[attempt.armed.task]
             if not self._held:
@@ -275,7 +277,7 @@ class Runner:
             attempt.timer = self._durations.after(attempt.grace + 1.0, self._stop_again, attempt)
 
     def _drop(self, attempt: Attempt) -> None:
-        """Let go of an attempt that has not started."""
+        """Hold an attempt that has not started no longer."""
         attempt.executor.forget(attempt)
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
@@ -283,9 +285,7 @@ class Runner:
             self._chunks.leave(attempt)
         elif attempt in self._workers.waiting:
             self._workers.waiting.remove(attempt)
-        del self._held[attempt.armed.task]
-        if not self._held:
-            self.empty.set()
+        self._let_go(attempt)
 
     def _refuse(self, attempt: Attempt, reason: str) -> None:
         """Give an attempt that has not started back to the server."""
@@ -365,10 +365,6 @@ class Runner:
             elif attempt.timer is None:
                 self._refuse(attempt, "stopping")
 
-    @property
-    def running(self) -> int:
-        return self._workers.busy
-
     # ── for the watchdog's thread ───────────────────────────────────────────────────────────────
 
     @property
@@ -386,6 +382,10 @@ class Runner:
             context = task.get_context()
             found = context.get(running) or next(iter(context.get(running_chunk) or ()), None)
         return found
+
+    @property
+    def running(self) -> int:
+        return self._workers.busy
 
     @property
     def crowded(self) -> bool:

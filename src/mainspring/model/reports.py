@@ -3,7 +3,7 @@
 No report is believed with a time that no clock shows, a delay of more than ten years, a text that holds NUL, JSON
 beyond the rules of model/tasks/payload.py, or a stream that does not exist: PostgreSQL would store some of it, and no
 listing could read it. The attempt of a bad ending ends as failed; other bad items are replaced or left out. PostgreSQL
-may still refuse a report: see server/recording/batch.py.
+may still refuse a report: see server/recording/flush.py.
 Next: server/recording/recorder.py
 """
 

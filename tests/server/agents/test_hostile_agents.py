@@ -32,7 +32,7 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.report_filter import ASKED_AT_ONCE, OUTPUT_LIMIT
-from mainspring.server.recording import batch
+from mainspring.server.recording import flush
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, session_tasks, tasks, transitions
 from mainspring.wire.channel import ChannelClosed
@@ -244,9 +244,9 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
 ) -> None:
     """60 MB of it, while PostgreSQL does not answer."""
     most, gate = 0, asyncio.Event()
-    add, write = batch.Reports.add, session_tasks.output
+    add, write = flush.Reports.add, session_tasks.output
 
-    def measured(reports: batch.Reports, link: Any, sequence: int, found: Any) -> None:
+    def measured(reports: flush.Reports, link: Any, sequence: int, found: Any) -> None:
         nonlocal most
         add(reports, link, sequence, found)
         most = max(most, reports._queues[link].size)
@@ -255,7 +255,7 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
         await gate.wait()
         return await write(conn, chunks)
 
-    monkeypatch.setattr(batch.Reports, "add", measured)
+    monkeypatch.setattr(flush.Reports, "add", measured)
     monkeypatch.setattr("mainspring.server.agents.report_filter.OUTPUT_LIMIT", 1 << 40)
     monkeypatch.setattr(session_tasks, "output", slow)
     async with rogue(url, await token(conn), labels=FITS, slots=1) as liar:
@@ -268,17 +268,17 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
         flooding = asyncio.ensure_future(flood())
 
         async def is_full() -> bool:
-            return most > batch.FULL
+            return most > flush.FULL
 
         await eventually(is_full)
         await asyncio.wait([flooding], timeout=0.5)
-        assert most <= batch.FULL + 2 * (1 << 20), "one frame more at most"
+        assert most <= flush.FULL + 2 * (1 << 20), "one frame more at most"
         assert not flooding.done()
         gate.set()
         monkeypatch.setattr(session_tasks, "output", _nothing)
         await asyncio.wait_for(flooding, 60)
         await asyncio.wait_for(liar.link.acknowledged(liar.link.sent), 60)
-    assert most <= batch.FULL + 2 * (1 << 20)
+    assert most <= flush.FULL + 2 * (1 << 20)
 
 
 async def _nothing(_conn: Connection, chunks: Sequence[Chunk]) -> int:

@@ -26,7 +26,7 @@ from mainspring.model.messages import (
 )
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.recording.recorder import SLICE, Recorder
-from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks, transitions
 
 
@@ -44,7 +44,7 @@ async def test_a_report_is_acknowledged_after_it_is_committed_and_not_before(
     assert recorder.idle.is_set()
 
 
-async def test_all_that_came_since_the_last_flush_is_one_batch(
+async def test_all_that_came_since_the_last_flush_is_one_flush(
     conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]]
 ) -> None:
     agents = [Agent(recorder), Agent(recorder)]
@@ -64,7 +64,7 @@ async def test_all_that_came_since_the_last_flush_is_one_batch(
     assert [await agent.acknowledged() for agent in agents] == [2, 1]
 
 
-async def test_a_start_whose_end_is_in_the_same_batch_is_not_written_apart(
+async def test_a_start_whose_end_is_in_the_same_flush_is_not_written_apart(
     conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, task = Agent(recorder), await running()
@@ -112,7 +112,7 @@ async def test_who_waits_is_told_what_is_over_also_for_attempts_that_run_again(
 
 
 @pytest.mark.parametrize("stops", [False, True])
-async def test_a_large_batch_is_told_in_slices_and_all_of_it_when_the_server_stops(
+async def test_a_large_flush_is_announced_in_slices_and_all_of_it_when_the_server_stops(
     conn: Connection, recorder: Recorder, stops: bool
 ) -> None:
     job = await conn.fetchval("select id from mainspring.job")
@@ -202,7 +202,7 @@ async def _kill_the_recorder(conn: Connection) -> None:
     assert killed
 
 
-async def test_a_batch_whose_connection_broke_before_it_is_written_again(
+async def test_a_flush_whose_connection_broke_before_it_is_written_again(
     conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, task = Agent(recorder), await running()
@@ -224,13 +224,13 @@ async def test_a_batch_whose_connection_broke_before_it_is_written_again(
     await agent.report(Finished([await ending(conn, other)]))
     assert recorder.backlog == 2
     await recorder.flush()
-    assert [await state(conn, t) for t in (task, other)] == ["succeeded", "assigned"], "the old batch first"
+    assert [await state(conn, t) for t in (task, other)] == ["succeeded", "assigned"], "the old flush first"
     assert await agent.acknowledged() == 1
     await recorder.flush()
     assert await state(conn, other) == "succeeded"
 
 
-async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_harm(
+async def test_a_flush_that_was_committed_without_an_answer_is_repeated_without_harm(
     conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, made = Agent(recorder), [await running() for _ in range(3)]
@@ -259,6 +259,33 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     assert len(await tasks.output(conn, made[0])) == 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 1
     assert counted(recorder) == {("ended", "succeeded"): 1, ("again", "failed"): 1}, "when the answer came"
+
+
+async def test_what_another_server_recorded_while_this_one_could_not_reach_postgresql_counts_there(
+    conn: Connection,
+    database: Database,
+    recorder: Recorder,
+    running: Callable[[], Awaitable[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its agent has reconnected there. Nothing was sent from here, so that nothing can have been written by it."""
+    task = await running()
+    await Agent(recorder).report(Finished([await ending(conn, task)]))
+
+    async def unreachable(*_: Any, **__: Any) -> Connection:
+        raise StoreUnavailable("PostgreSQL cannot be reached")
+
+    monkeypatch.setattr(Database, "connect", unreachable)
+    with pytest.raises(StoreUnavailable):
+        await recorder.flush()
+    assert recorder.may_lack_reports
+    monkeypatch.undo()
+    elsewhere = Recorder(database, recorder._catalogue)
+    await Agent(elsewhere).report(Finished([await ending(conn, task)]))
+    await elsewhere.flush()
+    await recorder.flush()
+    assert counted(elsewhere) == {("ended", "succeeded"): 1}
+    assert counted(recorder) == {}
 
 
 async def test_a_repeated_or_stale_report_is_not_counted_again(

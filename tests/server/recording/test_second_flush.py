@@ -11,9 +11,9 @@ from tests.server.recording.conftest import TOKEN, Agent, counted, ending, state
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Finished, Note, Progress
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.recording import batch as batch_module
+from mainspring.server.recording import flush as flush_module
 from mainspring.server.recording import recorder as recorder_module
-from mainspring.server.recording.recorder import Recorder
+from mainspring.server.recording.recorder import MOST_UNSETTLED, Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks
 
@@ -92,6 +92,29 @@ async def test_successes_are_written_beside_others_and_acknowledged_in_their_ord
     assert counted(recorder) == {("ended", "succeeded"): 3}
 
 
+async def test_only_so_many_flushes_are_written_before_the_oldest_is_acknowledged(
+    conn: Connection,
+    recorder: Recorder,
+    agent: Agent,
+    running: Running,
+    locked: Lock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flush_module, "FLUSH_ITEMS", 0.5)  # two successes
+    first = await flushing(conn, recorder, agent, locked)
+    for _ in range(MOST_UNSETTLED):
+        await report(conn, agent, await running(), await running())
+    written = 0
+    while count := await recorder.flush_beside():
+        written += count
+    assert written == 2 * (MOST_UNSETTLED - 1), "the first flush is one of them"
+    assert recorder.backlog == 1 + 2
+    await locked.release()
+    await first
+    assert await recorder.flush_beside() == 2
+    assert await agent.acknowledged() == MOST_UNSETTLED + 1
+
+
 async def test_few_successes_wait_for_the_first_flush(
     conn: Connection, recorder: Recorder, agent: Agent, running: Running, locked: Lock
 ) -> None:
@@ -129,8 +152,8 @@ async def test_what_the_first_flush_has_taken_and_not_written_comes_before_what_
     locked: Lock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The second flush waits for the lock; the first takes another batch meanwhile, and stands behind it."""
-    monkeypatch.setattr(batch_module, "FLUSH_ITEMS", 1)
+    """The second flush waits for the lock; the first takes another flush meanwhile, and stands behind it."""
+    monkeypatch.setattr(flush_module, "FLUSH_ITEMS", 1)
     made = [await running() for _ in range(3)]
     await report(conn, agent, locked.task, ended=TaskState.FAILED)
     await agent.report(Progress([Note(made[0], TOKEN, "0.5", None)]))

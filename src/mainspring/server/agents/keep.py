@@ -18,7 +18,7 @@ from collections.abc import Callable
 from mainspring.model.messages import AgentMessage, Configure, Keep, ServerMessage
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.agents.refusals import Refusals
-from mainspring.server.recording.batch import ServerLink
+from mainspring.server.recording.flush import ServerLink
 from mainspring.store.access import tokens
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database, DedicatedConnection

@@ -4,7 +4,7 @@ Each is checked by model/reports.py. Items on attempts that the agent's process 
 audited. The output of an attempt is bounded. What needs the database is asked here, on a connection of the pool, while
 the agent's own next frame waits: it never delays the reports of another.
 Reads   store.tasks.session_tasks   whose attempts these are, the output that is stored
-Next:   server/recording/batch.py
+Next:   server/recording/flush.py
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mainspring.model.access.actors import Actor, Role
 from mainspring.model.messages import Chunk, Output, Refused
 from mainspring.model.reports import Report, about, checked, items
 from mainspring.server.agents.refusals import Recent
-from mainspring.server.recording.batch import ServerLink
+from mainspring.server.recording.flush import ServerLink
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import session_tasks

@@ -32,7 +32,7 @@ Places = dict[int, list[int]]  # by pool, a session for each task that the state
 
 
 class Offer:
-    """Places for the tasks that come after those of one batch of endings."""
+    """Places for the tasks that come after those of one flush of endings."""
 
     def __init__(self, hand_over: HandOver, places: Places) -> None:
         self._hand_over = hand_over
@@ -43,7 +43,7 @@ class Offer:
         ends = self._hand_over.ends(endings)
         places = {pool: left[: ends[pool]] for pool, left in self._places.items() if ends[pool]}
         ended = await self._hand_over.finish(conn, endings, places)
-        # A place is given once, also where a batch is written in parts: see server/recording/batch.py.
+        # A place is given once, also where a flush is written in parts: see server/recording/flush.py.
         self._places = {pool: left[ends[pool] :] for pool, left in self._places.items()}
         return ended
 

@@ -1,1 +1,1 @@
-"""Write what agents report, one batch per flush, fenced by token. Imports cluster/."""
+"""Write what agents report, many reports in one flush, fenced by token. Imports cluster/."""

@@ -1,4 +1,4 @@
-"""Recorder: write starts, endings, progress and output of all agents, one batch per flush; while one is under way, a
+"""Recorder: write starts, endings, progress and output of all agents, many in one flush; while one is under way, a
 second flush may write successes.
 
 Reads   reports from server/agents/connection.py
@@ -31,7 +31,7 @@ from mainspring.model.reports import Report
 from mainspring.model.tasks.states import SUCCEEDED, TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import FLUSH_ITEMS, SUCCESSES, Batch, Reports, ServerLink, Written, in_parts
+from mainspring.server.recording.flush import FLUSH_ITEMS, SUCCESSES, Flush, Reports, ServerLink, Written, in_parts
 from mainspring.server.recording.tallies import Tallies
 from mainspring.store.daemons import replicas
 from mainspring.store.daemons.replicas import Restarted
@@ -41,9 +41,11 @@ from mainspring.store.tasks import claims, control, partitions, session_tasks, t
 
 log = logging.getLogger("mainspring")
 
-MANY = 250  # endings in a batch, after which tasks of this process may fire before the next is prepared
-SLICE = 1000  # endings that the event loop carries out in a millisecond
+MANY = 250  # endings in a flush, from which on tasks of this process may fire between its slices
+SLICE = 1000  # endings that are announced in one step of the event loop
 FULL_FLUSH = FLUSH_ITEMS * SUCCESSES  # endings; if so many wait while others are written, the second flush begins
+# Flushes that are written or under way: acknowledgements wait for the oldest, and agents keep what is not acknowledged.
+MOST_UNSETTLED = 16
 
 
 class Offer(Protocol):
@@ -66,12 +68,16 @@ class _Connections:
 
 
 class Recorder:
+    """Two flushes. `flush` writes anything, in the order in which frames were taken. `flush_beside` writes only
+    successes, while `flush` writes successes too. `_alone` keeps everything else from running beside another flush.
+    """
+
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._first, self._second = _Connections(database), _Connections(database)
         self._catalogue = catalogue
         self._reports = Reports()
         self.tallies = Tallies(lambda job: job in catalogue.jobs)
-        self._unsettled: deque[Batch] = deque()  # in the order in which they were taken
+        self._unsettled: deque[Flush] = deque()  # in the order in which they were taken
         self._alone = asyncio.Lock()  # held by the second flush, and while anything but successes is written
         self.wake = asyncio.Event()
         self.second_wake = asyncio.Event()
@@ -86,12 +92,12 @@ class Recorder:
     @property
     def backlog(self) -> int:
         """Endings that are not known to be recorded."""
-        return self._reports.endings + sum(len(batch.endings) for batch in self._unsettled if not batch.is_written)
+        return self._reports.endings + sum(len(flush.endings) for flush in self._unsettled if not flush.is_written)
 
     @property
     def may_lack_reports(self) -> bool:
         """Whether a flush has failed, so that the database may lack what was reported."""
-        return any(batch.is_outcome_unknown for batch in self._unsettled)
+        return any(flush.has_failed for flush in self._unsettled)
 
     def submit(self, link: ServerLink, sequence: int, reports: list[Report]) -> None:
         """Queue the reports of the frame that `link` has just received; it is acknowledged once they are committed."""
@@ -106,71 +112,69 @@ class Recorder:
         await self._reports.room(link)
 
     async def flush(self) -> int:
-        """Write one batch: one that was taken and is not known to be written, else the next. Returns how many endings
-        it has, at least 1; 0 if there is nothing to write.
+        """Write one flush: one that was taken and is not written, else the next. Returns how many endings it has, at
+        least 1; 0 if there is nothing to write.
 
-        While the second flush is under way, a small batch waits for it, and so does one with anything but successes.
+        While the second flush is under way, a small one waits for it, and so does one with anything but successes.
         """
         if self._alone.locked() and self._reports.endings < FULL_FLUSH:
             async with self._alone:
-                pass  # a larger batch costs less
-        batch = next((batch for batch in self._unsettled if not batch.is_written and not batch.is_under_way), None)
-        if batch is None:
+                pass  # a larger flush costs less
+        flush = next((flush for flush in self._unsettled if not flush.is_written and not flush.is_under_way), None)
+        if flush is None:
             if not self._reports:
                 self._note_idle()
                 return 0
-            batch = self._reports.take()
-            batch.drop_ended_starts()
-            self._unsettled.append(batch)
-        async with nullcontext() if batch.has_only_successes else self._alone:
-            return await self._flush(batch, self._first)
+            flush = self._reports.take()
+            flush.drop_ended_starts()
+            self._unsettled.append(flush)
+        async with nullcontext() if flush.has_only_successes else self._alone:
+            return await self._write(flush, self._first)
 
     async def flush_beside(self) -> int:
-        """The second flush: if enough successes wait for one of their own while `flush` writes others, write them.
+        """The second flush: once FULL_FLUSH endings wait, write the successes at the heads of the sessions' queues.
 
-        PostgreSQL then has work while this process reads its answer to the other and prepares the next. Nothing follows
-        a success of an attempt, and what its session reported before is written or in a batch of successes: so no
-        report on an attempt overtakes an earlier one.
+        PostgreSQL then has work while this process reads its answer to the other and prepares the next. An agent
+        reports nothing about an attempt after its success, and what the session reported before is written, or is
+        itself a success: so no report on an attempt overtakes an earlier one.
         """
         async with self._alone:
-            if self._reports.endings < FULL_FLUSH or self._others_first:
+            if self._reports.endings < FULL_FLUSH or self._others_first or len(self._unsettled) >= MOST_UNSETTLED:
                 self._note_idle()
                 return 0
-            batch = self._reports.take(only_successes=True)
-            if not batch.settles:
+            flush = self._reports.take(only_successes=True)
+            if not flush.settles:
                 return 0  # something else comes first
-            self._unsettled.append(batch)
-            return await self._flush(batch, self._second)
+            self._unsettled.append(flush)
+            return await self._write(flush, self._second)
 
     @property
     def _others_first(self) -> bool:
-        """Whether a batch must be written before the second flush takes one: what waits behind it in the queue of its
-        session follows it. It failed, or `flush` has taken it and waits for its turn."""
-        return self.may_lack_reports or any(
-            not batch.is_written and not batch.has_only_successes for batch in self._unsettled
-        )
+        """Whether a flush that was taken must be written first, because frames queued behind it may be about the same
+        attempts: it has failed, or it holds other reports than successes and is not written yet."""
+        return any(flush.has_failed or not (flush.is_written or flush.has_only_successes) for flush in self._unsettled)
 
-    async def _flush(self, batch: Batch, connections: _Connections) -> int:
-        is_repeated = batch.is_outcome_unknown
-        batch.is_under_way = True
-        with self.offering(batch.endings) as offer:
+    async def _write(self, flush: Flush, connections: _Connections) -> int:
+        flush.is_under_way = True
+        with self.offering(flush.endings) as offer:
             try:
                 async with connections.probing as conn, connections.hashing as hashing:
                     finish = offer.finish if offer else lambda _, ended: transitions.finish_many(hashing, ended)
-                    written = await in_parts(batch, lambda part: self._write(conn, part, finish, is_repeated))
+                    is_repeated, flush.may_be_written = flush.may_be_written, True
+                    written = await in_parts(flush, lambda part: self._write_part(conn, part, finish, is_repeated))
             except (StoreUnavailable, asyncio.CancelledError):
-                batch.is_outcome_unknown = True
+                flush.has_failed = True
                 self.wake.set()  # `flush` repeats it, whichever of the two it was
                 raise
             finally:
-                batch.is_under_way = False
-        self._settle(batch)
-        await self._announce(batch, written)
-        return max(1, len(batch.endings))
+                flush.is_under_way = False
+        self._settle(flush)
+        await self._announce(flush, written)
+        return max(1, len(flush.endings))
 
-    def _settle(self, batch: Batch) -> None:
-        """Acknowledge the frames of a batch that is written, after those of the batches before it."""
-        batch.is_written, batch.is_outcome_unknown = True, False
+    def _settle(self, flush: Flush) -> None:
+        """Acknowledge the frames of a flush that is written, after those of the flushes before it."""
+        flush.is_written, flush.has_failed = True, False
         while self._unsettled and self._unsettled[0].is_written:
             for link, sequence in self._unsettled.popleft().settles.items():
                 link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
@@ -179,25 +183,25 @@ class Recorder:
         if not self._reports and not self._unsettled:
             self.idle.set()
 
-    async def _announce(self, batch: Batch, written: Written) -> None:
-        """Count what is committed and send the signals: of a large batch in slices, between which tasks fire."""
-        slices = deque(range(0, max(1, len(batch.endings), len(written.moved)), SLICE))
+    async def _announce(self, flush: Flush, written: Written) -> None:
+        """Count what is committed and send the signals: of a large flush in slices, between which tasks fire."""
+        self.tallies.count(written.again, runs_again=True)
+        slices = deque(range(0, max(1, len(flush.endings), len(written.moved)), SLICE))
         try:
             while slices:
-                self._announce_slice(batch, written, slices.popleft())
-                if len(batch.endings) > MANY:
+                self._announce_slice(flush, written, slices.popleft())
+                if len(flush.endings) > MANY:
                     await asyncio.sleep(0)
         finally:
             for start in slices:  # the server stops
-                self._announce_slice(batch, written, start)
-        self.tallies.count(written.again, runs_again=True)
+                self._announce_slice(flush, written, start)
         if written.requeued:
             self.on_requeued.send()
 
-    def _announce_slice(self, batch: Batch, written: Written, start: int) -> None:
+    def _announce_slice(self, flush: Flush, written: Written, start: int) -> None:
         this = slice(start, start + SLICE)
         self.tallies.count(written.moved[this])
-        self.on_recorded.send(batch.endings[this], [] if start else batch.refused)
+        self.on_recorded.send(flush.endings[this], [] if start else flush.refused)
         self.on_ended.send(list(written.ended[this]))
 
     def count(self, written: Written) -> None:
@@ -205,19 +209,19 @@ class Recorder:
         self.tallies.count(written.moved)
         self.tallies.count(written.again, runs_again=True)
 
-    async def _write(self, conn: Connection, batch: Batch, finish: Finish, is_repeated: bool) -> Written:
-        if batch.notes:
-            await session_tasks.note(conn, batch.notes)
-        if batch.chunks:
-            await partitions.write(conn, lambda: session_tasks.output(conn, batch.chunks))
-        if batch.starts:
-            await transitions.start(conn, batch.starts)
-        if batch.refused:
-            written = Written(requeued=len(batch.refused), moved=await self._give_back(conn, batch.refused))
+    async def _write_part(self, conn: Connection, part: Flush, finish: Finish, is_repeated: bool) -> Written:
+        if part.notes:
+            await session_tasks.note(conn, part.notes)
+        if part.chunks:
+            await partitions.write(conn, lambda: session_tasks.output(conn, part.chunks))
+        if part.starts:
+            await transitions.start(conn, part.starts)
+        if part.refused:
+            written = Written(requeued=len(part.refused), moved=await self._give_back(conn, part.refused))
         else:
             written = Written()
-        if batch.endings:
-            written = written.plus(await self.record(conn, batch.endings, finish, is_repeated=is_repeated))
+        if part.endings:
+            written = written.plus(await self.record(conn, part.endings, finish, is_repeated=is_repeated))
         return written
 
     async def record(

@@ -27,7 +27,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import measure
-from mainspring.server.recording.batch import INVALID_DATA, Written
+from mainspring.server.recording.flush import INVALID_DATA, Written
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke

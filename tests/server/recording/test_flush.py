@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.model.messages import AgentMessage, Chunk, Ending, Finished, Output, ServerMessage
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.recording.batch import (
+from mainspring.server.recording.flush import (
     CONGESTED,
     FLUSH,
     FLUSH_ITEMS,
@@ -39,9 +39,9 @@ def test_a_session_that_reports_much_does_not_delay_one_that_reports_little() ->
     for sequence in range(1, 101):
         add(reports, greedy, sequence, SHARE)
     add(reports, modest, 1)
-    batch = reports.take()
-    assert batch.settles[modest] == 1
-    assert batch.settles[greedy] <= FLUSH // SHARE
+    flush = reports.take()
+    assert flush.settles[modest] == 1
+    assert flush.settles[greedy] <= FLUSH // SHARE
     add(reports, modest, 2)
     assert reports.take().settles[modest] == 2
 
@@ -60,14 +60,14 @@ def test_a_session_alone_gets_the_whole_flush_in_order_and_nothing_is_lost() -> 
     for sequence in range(1, 31):
         add(reports, only, sequence, SHARE - ITEM)
     tokens: list[int] = []
-    batches = 0
+    flushes = 0
     while reports:
-        batch = reports.take()
-        tokens += [chunk.token for chunk in batch.chunks]
-        assert batch.settles == {only: tokens[-1]}
-        batches += 1
+        flush = reports.take()
+        tokens += [chunk.token for chunk in flush.chunks]
+        assert flush.settles == {only: tokens[-1]}
+        flushes += 1
     assert tokens == list(range(1, 31))
-    assert batches == 30 * SHARE // FLUSH + 1
+    assert flushes == 30 * SHARE // FLUSH + 1
 
 
 def add_many(
@@ -85,8 +85,8 @@ def test_a_flush_takes_only_so_many_items_and_leaves_no_session_behind() -> None
     add_many(reports, other, 1, FLUSH_ITEMS)
     taken = []
     while reports:
-        batch = reports.take()
-        taken.append((len(batch.endings), batch.settles))
+        flush = reports.take()
+        taken.append((len(flush.endings), flush.settles))
     three_fifths = FLUSH_ITEMS * 3 // 5
     assert taken == [
         (three_fifths + 1, {greedy: 1, modest: 1}),
@@ -105,7 +105,7 @@ def test_a_flush_takes_four_times_as_many_successes() -> None:
     assert taken == [SUCCESSES * FLUSH_ITEMS, SUCCESSES * FLUSH_ITEMS, 1]
 
 
-def test_a_batch_of_successes_takes_those_up_to_the_first_other_report_of_each_session() -> None:
+def test_a_flush_of_successes_takes_those_up_to_the_first_other_report_of_each_session() -> None:
     reports, mixed, late, only = Reports(), link(), link(), link()
     add_many(reports, mixed, 1, 2, TaskState.SUCCEEDED)
     add(reports, mixed, 2)

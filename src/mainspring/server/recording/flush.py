@@ -1,8 +1,8 @@
-"""Batch: what one flush of the recorder writes, and the frames that it settles. Reports: what waits for a flush.
+"""Flush: what the recorder writes at once, and the frames that it settles. Reports: what waits for a flush.
 
 A flush takes frames from the sessions in turn, from each its share: an agent that reports much waits for the others,
 not they for it. It takes no more items than the event loop carries out in a millisecond or two: while it does, nothing
-fires. Of successes, which are carried out in slices, it takes four times as many: a larger batch costs less for each
+fires. Of successes, which are carried out in slices, it takes four times as many: a larger flush costs less for each
 of them. A second flush takes only frames that hold nothing else. PostgreSQL may refuse a report. That must not hold up
 the others either: then each frame is written by itself, and a refused one in halves, until the bad report is alone.
 Next: server/recording/recorder.py
@@ -75,7 +75,7 @@ class Written(NamedTuple):
         )
 
 
-class Frame(NamedTuple):
+class ReportFrame(NamedTuple):
     """The reports of one frame of a session."""
 
     sequence: int
@@ -85,7 +85,7 @@ class Frame(NamedTuple):
     has_only_successes: bool  # or nothing
 
 
-class Batch:
+class Flush:
     def __init__(self, reports: Sequence[Report] = ()) -> None:
         self.starts: list[Start] = []
         self.endings: list[Ending] = []
@@ -96,15 +96,16 @@ class Batch:
         self.settles: dict[ServerLink, int] = {}
         self.has_only_successes = True  # or nothing
         self.is_under_way = False
-        self.is_outcome_unknown = False  # it was sent, and the answer was lost
+        self.has_failed = False  # PostgreSQL did not answer, or could not be reached: it is to be repeated
+        self.may_be_written = False  # it was sent and not answered: none, some or all of it is written
         self.is_written = False
         self._weight = 0.0
         self._add(reports)
 
-    def has_room_for(self, frame: Frame) -> bool:
+    def has_room_for(self, frame: ReportFrame) -> bool:
         return not self._weight or self._weight + frame.weight <= FLUSH_ITEMS
 
-    def add(self, link: ServerLink, frame: Frame) -> None:
+    def add(self, link: ServerLink, frame: ReportFrame) -> None:
         self._add(frame.reports)
         self._weight += frame.weight
         self.has_only_successes &= frame.has_only_successes
@@ -127,7 +128,7 @@ class Batch:
                     self.refused += attempts
 
     def drop_ended_starts(self) -> None:
-        """A start whose ending is in the same batch is not written."""
+        """A start whose ending is in the same flush is not written."""
         if self.starts and self.endings:
             ended = {ending.token for ending in self.endings}
             self.starts = [start for start in self.starts if start.token not in ended]
@@ -137,7 +138,7 @@ class _Queue:
     """The frames of one session that wait for a flush."""
 
     def __init__(self) -> None:
-        self.frames: deque[Frame] = deque()
+        self.frames: deque[ReportFrame] = deque()
         self.size = 0
         self.has_room = asyncio.Event()
         self.has_room.set()
@@ -159,8 +160,9 @@ class Reports:
         size = ITEM + (link.received_bytes or ITEM * count)
         self.endings += sum(len(report.endings) for report in reports if isinstance(report, Finished))
         queue = self._queues.setdefault(link, _Queue())
-        weight = sum(map(_weight, reports))
-        queue.frames.append(Frame(sequence, reports, size, weight, has_only_successes=weight * SUCCESSES == count))
+        weights = [_weight(report) for report in reports]
+        weight, has_only_successes = sum(weight for weight, _ in weights), all(is_so for _, is_so in weights)
+        queue.frames.append(ReportFrame(sequence, reports, size, weight, has_only_successes))
         queue.size += size
         if queue.size > CONGESTED:
             link.is_congested = True
@@ -176,35 +178,35 @@ class Reports:
                 async with asyncio.timeout(CLOSED_EVERY):
                     await queue.has_room.wait()
 
-    def take(self, *, only_successes: bool = False) -> Batch:
-        """The next batch. It has a frame of every session that fits; the sessions left out are first in the next.
+    def take(self, *, only_successes: bool = False) -> Flush:
+        """The next flush. It has a frame of every session that fits; the sessions left out are first in the next.
 
         With `only_successes` what a session reports after something else stays, in its order.
         """
-        batch, left = Batch(), FLUSH
+        flush, left = Flush(), FLUSH
         while (links := self._links(only_successes)) and left > 0:
             for link in links:
-                if left <= 0 or not batch.has_room_for(self._queues[link].frames[0]):
-                    return batch
-                left -= self._take_share(batch, link, only_successes)
-        return batch
+                if left <= 0 or not flush.has_room_for(self._queues[link].frames[0]):
+                    return flush
+                left -= self._take_share(flush, link, only_successes)
+        return flush
 
     def _links(self, only_successes: bool) -> list[ServerLink]:
         return [
             link for link, queue in self._queues.items() if queue.frames[0].has_only_successes or not only_successes
         ]
 
-    def _take_share(self, batch: Batch, link: ServerLink, only_successes: bool) -> int:
+    def _take_share(self, flush: Flush, link: ServerLink, only_successes: bool) -> int:
         queue = self._queues.pop(link)
         taken = 0
         while (
             queue.frames
             and taken < SHARE
-            and batch.has_room_for(queue.frames[0])
+            and flush.has_room_for(queue.frames[0])
             and (queue.frames[0].has_only_successes or not only_successes)
         ):
             frame = queue.frames.popleft()
-            batch.add(link, frame)
+            flush.add(link, frame)
             taken += frame.size
             self.endings -= sum(len(report.endings) for report in frame.reports if isinstance(report, Finished))
         queue.size -= taken
@@ -217,21 +219,23 @@ class Reports:
         return taken
 
 
-def _weight(report: Report) -> float:
+def _weight(report: Report) -> tuple[float, bool]:
+    """In items of a flush; and whether it has only successes."""
     if isinstance(report, Finished):
         successes = [ending.state for ending in report.endings].count(SUCCEEDED)
-        return len(report.endings) - successes + successes / SUCCESSES
-    return len(items(report))
+        others = len(report.endings) - successes
+        return others + successes / SUCCESSES, not others
+    return len(items(report)), False
 
 
-async def in_parts(batch: Batch, write: Callable[[Batch], Awaitable[Written]]) -> Written:
-    """Write a batch; if PostgreSQL refuses something in it, write each frame by itself."""
+async def in_parts(flush: Flush, write: Callable[[Flush], Awaitable[Written]]) -> Written:
+    """Write a flush; if PostgreSQL refuses something in it, write each frame by itself."""
     try:
-        return await write(batch)
+        return await write(flush)
     except INVALID_DATA as error:
-        log.warning("PostgreSQL refuses a report (%.200s); the frames of the batch are written one by one", error)
+        log.warning("PostgreSQL refuses a report (%.200s); the frames of the flush are written one by one", error)
     written = Written()
-    for reports in batch.frames:
+    for reports in flush.frames:
         written = written.plus(await _Halving(write).write(reports))
     return written
 
@@ -243,23 +247,23 @@ class _Halving:
     rest is not divided further: the recorder has other sessions to serve.
     """
 
-    def __init__(self, write: Callable[[Batch], Awaitable[Written]]) -> None:
+    def __init__(self, write: Callable[[Flush], Awaitable[Written]]) -> None:
         self._write = write
         self._left = REFUSALS
 
     async def write(self, reports: Sequence[Report]) -> Written:
         try:
-            return await self._write(Batch(reports))
+            return await self._write(Flush(reports))
         except INVALID_DATA as error:
             self._left -= 1
             if self._left > 0 and (halves := _halves(reports)):
                 first, second = [await self.write(half) for half in halves]
                 return first.plus(second)
-            bad = [bad_report(ending, error) for ending in Batch(reports).endings]
-            return await self._write(Batch([Finished(bad)])) if bad else Written()
+            bad = [bad_report(ending, error) for ending in Flush(reports).endings]
+            return await self._write(Flush([Finished(bad)])) if bad else Written()
 
 
-# The order in which a batch is written: output and checkpoints of an attempt before its ending.
+# The order in which a flush is written: output and checkpoints of an attempt before its ending.
 _ORDER = (Progress, Output, Started, Refused, Finished)
 Item = TypeVar("Item")
 

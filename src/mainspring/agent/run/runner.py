@@ -19,6 +19,7 @@ from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import Control, TaskCancelled, running, running_chunk
 from mainspring.agent.run import endings
 from mainspring.agent.run.chunks import Chunks
+from mainspring.agent.run.durations import Durations
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.health import watched
 from mainspring.agent.run.tokens import TokenFilter
@@ -43,7 +44,7 @@ class Runner:
         slots: int,
         clock: Clock,
         timers: Timers,  # for instants, on the database's clock
-        durations: Timers,  # for timeouts, on the boot-time clock, which cannot be set
+        durations: Timers,  # on the boot-time clock
         outbox: Outbox,
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
@@ -57,7 +58,8 @@ class Runner:
         self._workers.run_chunk = self._chunks.run
         self._clock = clock
         self._timers = timers
-        self._durations = durations
+        self._durations = Durations(durations, self._stop)
+        self._later = durations.after
         self._outbox = outbox
         self._executors = executors
         self._confirm = confirm  # returns once everything reported so far is durable
@@ -77,6 +79,7 @@ class Runner:
     ) -> None:
         """Arm the attempts of a dispatch: each starts at its instant, or now if that is past. `secrets`: by job."""
         now, at = self._clock.now(), boottime()
+        due = self._due  # one for all: thousands of bound methods would be scanned by the garbage collector
         self.dispatches += 1
         for armed in tasks:
             attempt = self._accept(armed, jobs.get(armed.job), now, secrets)
@@ -84,7 +87,7 @@ class Runner:
                 continue
             self._held[armed.task] = attempt
             if armed.fire_at > now:
-                attempt.timer = self._timers.at(armed.fire_at, self._due, attempt)
+                attempt.timer = self._timers.at(armed.fire_at, due, attempt)
             elif attempt.chunk:
                 self._chunks.add(attempt)
             else:
@@ -113,7 +116,7 @@ class Runner:
             return None
         if is_held and armed.task in self._held:  # attempts never overlap; refused late, else it would come at once
             reason = "its last attempt is not over"
-            self._durations.after(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
+            self._later(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
             return None
         outbox, executor = self._outbox, self._executors[type(job.definition.run)]
         attempt = Attempt(
@@ -190,7 +193,7 @@ class Runner:
                 self._outbox.started(attempt)
                 self._outbox.hurry()
                 await self._confirm()
-                self._set_limits(attempt, 0.0)
+                self._durations.begin(attempt, 0.0)
             if armed.expires_at is not None and attempt.has_expired(self._clock.now()):
                 raise Expired
             has_begun = True
@@ -212,15 +215,7 @@ class Runner:
         """It waits for the first time. Nothing could have stopped it before: most attempts need no timers at all."""
         if not attempt.starts_durably:  # else `_run` does both
             self._outbox.started(attempt)
-            self._set_limits(attempt, self._clock.now() - attempt.started_at)
-
-    def _set_limits(self, attempt: Attempt, elapsed: float) -> None:
-        """Watch how long it runs, which is so many seconds by now, and is silent."""
-        if (timeout := attempt.timeout) is not None:
-            attempt.timer = self._durations.after(timeout - elapsed, self._time_out, attempt)
-        if (stalls_after := attempt.stalls_after) is not None:
-            attempt.active_at = boottime()
-            attempt.stall_timer = self._durations.after(stalls_after, self._look_at, attempt)
+            self._durations.begin(attempt, self._clock.now() - attempt.started_at)
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
         with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):
@@ -229,11 +224,7 @@ class Runner:
     def _over(self, attempt: Attempt) -> None:
         attempt.handle = None  # the worker takes another attempt
         attempt.executor.forget(attempt)  # it may have been stopped before its executor ran
-        if attempt.timer is not None:
-            self._durations.disarm(attempt.timer)
-        if attempt.stall_timer is not None:
-            self._durations.disarm(attempt.stall_timer)
-            attempt.stall_timer = None
+        self._durations.end(attempt)
         self._let_go(attempt)
 
     def _let_go(self, attempt: Attempt) -> None:
@@ -244,37 +235,12 @@ class Runner:
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
-    def _time_out(self, attempt: Attempt) -> None:
-        attempt.timer = None
-        self._stop(attempt, "timeout")
-
-    def _look_at(self, attempt: Attempt) -> None:
-        """Stop an attempt that has been silent for too long; else look again when it would have been."""
-        attempt.stall_timer = None
-        limit = attempt.stalls_after or 0.0
-        silent = boottime() - attempt.active_at
-        if attempt.paused or silent < limit:
-            wait = limit if attempt.paused else limit - silent
-            attempt.stall_timer = self._durations.after(wait, self._look_at, attempt)
-        elif attempt.stopping is None:
-            self._stop(attempt, "stalled")
-
     def _stop(self, attempt: Attempt, reason: StopReason) -> None:
         if attempt.call is not None:
             self._chunks.stop(attempt, reason)
             return
         attempt.stop(reason)
-        attempt.timeout_left = None
-        if attempt.timer is not None:
-            self._durations.disarm(attempt.timer)
-        attempt.timer = self._durations.after(attempt.grace + 1.0, self._stop_again, attempt)
-
-    def _stop_again(self, attempt: Attempt) -> None:
-        attempt.timer = None
-        if attempt.handle is not None:
-            log.warning("task %d does not stop; cancelled again", attempt.armed.task)
-            attempt.handle.cancel()
-            attempt.timer = self._durations.after(attempt.grace + 1.0, self._stop_again, attempt)
+        self._durations.stopped(attempt)
 
     def _drop(self, attempt: Attempt) -> None:
         """Hold an attempt that has not started no longer."""
@@ -326,14 +292,7 @@ class Runner:
                 if not resume:  # a server resumes all attempts of an agent that reconnects
                     log.info("task %d cannot be paused: only commands can", attempt.armed.task)
                 continue
-            attempt.paused = not resume
-            if resume and attempt.timeout_left is not None:
-                attempt.timer = self._durations.after(max(attempt.timeout_left, 0.0), self._time_out, attempt)
-                attempt.timeout_left = None
-            elif not resume and attempt.timer is not None:
-                attempt.timeout_left = self._durations.left(attempt.timer)
-                self._durations.disarm(attempt.timer)
-                attempt.timer = None
+            self._durations.pause(attempt, resume=resume)
 
     def recall(self, attempts: list[AttemptId]) -> None:
         """Refuse those of these attempts that have not started."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,24 @@ async def test_loops_wait_for_shared_ticks_as_long_as_they_are_told_to(monkeypat
         await loops.run_every(5.0, nothing, on_ticks=lambda: len(ends) < 40)
     assert all(map(is_on_tick, ends[:40]))
     assert sum(map(is_on_tick, ends[40:])) < 20, "with jitter again"
+
+
+async def test_what_fell_due_in_a_step_of_a_computation_starts_before_its_next_step() -> None:
+    """As a wake timer does it: its descriptor is readable, and its callback wakes a task."""
+    loop = asyncio.get_running_loop()
+    readable, written = os.pipe()
+    due = asyncio.Event()
+    handler = asyncio.create_task(due.wait())
+    await asyncio.sleep(0)
+    loop.add_reader(readable, due.set)
+    try:
+        os.write(written, b"x")
+        await loops.let_fire()
+        assert handler.done()
+    finally:
+        loop.remove_reader(readable)
+        os.close(readable)
+        os.close(written)
 
 
 async def test_a_loop_looks_again_at_a_wake_up_or_after_its_interval_and_leaves_no_timer() -> None:

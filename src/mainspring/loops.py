@@ -110,6 +110,16 @@ async def run_every(
             await _woken(wake, wait * random.uniform(0.9, 1.1))
 
 
+async def let_fire() -> None:
+    """Between two steps of a computation: what fell due in the last step starts before the next one.
+
+    A wake timer is read in one turn of the event loop, and its handler starts in the next; in asyncio's own loop both
+    stand behind the caller, who returns first in each turn.
+    """
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
 def until_tick(now: float, wait: float, longest: float) -> float:
     """Seconds until the tick nearest to `now + wait`; as given, if none lies between now and `longest`."""
     nearest = round((now + wait - _PHASE) / TICK) * TICK + _PHASE - now

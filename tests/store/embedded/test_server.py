@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 import psycopg
 import pytest
 from tests.places import memory
@@ -253,6 +254,18 @@ def test_the_server_has_a_session_of_its_own_and_none_of_our_descriptors(directo
     assert str(ours) not in held
     assert str(directory / "start.lock") not in held
     assert str(directory / "users.lock") not in held
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux only")
+def test_the_server_does_not_preempt_its_clients_and_this_process_is_as_before(directory: Path) -> None:
+    server = Embedded.start(directory)
+    try:
+        postmaster = psutil.Process(postmaster_of(directory))
+        family = [postmaster, *postmaster.children()]
+        assert {os.sched_getscheduler(process.pid) for process in family} == {os.SCHED_BATCH}
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    finally:
+        server.stop()
 
 
 # Many users, one server

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.loops import Signal
+from mainspring.loops import Signal, let_fire
 from mainspring.model.metrics.tallies import PlannerTally
 from mainspring.model.schedules.planning import LOOK_WITHIN, Decision, arguments, decide, look_early, run_at
 from mainspring.model.schedules.skips import Skip
@@ -99,8 +99,9 @@ class Planner:
                 if len(fires) >= STEP_FIRES:
                     break
                 if boottime() - resumed > SLICE:
-                    await asyncio.sleep(0)
+                    await let_fire()
                     resumed = boottime()
+            await let_fire()
             moved = await self._write(conn, decisions, fires)
         self._scanned(found, began)
         self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0

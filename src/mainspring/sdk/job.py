@@ -37,7 +37,7 @@ from mainspring.sdk.flows.flow import Step
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Decode, Task
 from mainspring.store.submission.drivers import check_connection
-from mainspring.store.submission.submissions import BulkSubmission, Submission
+from mainspring.store.submission.submissions import KEY_TTL, BulkSubmission, Submission
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -76,7 +76,7 @@ class Using(NamedTuple):
     run_at: datetime | None = None
     delay: timedelta | None = None
     key: str | None = None
-    key_ttl: timedelta = timedelta(days=1)
+    key_ttl: timedelta = KEY_TTL
     after: list[int] | None = None
     concurrency_key: str | None = None
     on_parent_failure: str | None = None
@@ -293,7 +293,7 @@ class Job(Submitter[P, R]):
         run_at: datetime | None = None,
         priority: Priority | None = None,
         key: str | None = None,
-        key_ttl: Duration = "1d",
+        key_ttl: Duration = KEY_TTL,
         after: Task[Any] | int | Sequence[Task[Any] | int] | None = None,
         on_parent_failure: OnParentFailure | None = None,
         concurrency_key: str | None = None,

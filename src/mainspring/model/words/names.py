@@ -24,6 +24,8 @@ def check_name(name: object, *, field: str) -> str:
         )
     if len(name) > MAX_NAME:
         raise ValidationError(f"{field}: {len(name)} characters; at most {MAX_NAME}", field=field)
+    if name.isascii() and name.isprintable():
+        return name  # as most: nothing to look up
     for character in name:
         if unicodedata.category(character) in _REFUSED:
             raise ValidationError(

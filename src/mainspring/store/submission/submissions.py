@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring.model.flows.options import TaskOptions
 
+KEY_TTL = timedelta(days=1)
 INTERVALS = ("delay", "key_ttl", "expires", "timeout", "stalls_after")  # fields that are durations
 
 
@@ -25,7 +26,7 @@ class Submission(NamedTuple):
     run_at: datetime | None = None
     delay: timedelta | None = None
     key: str | None = None
-    key_ttl: timedelta = timedelta(days=1)
+    key_ttl: timedelta = KEY_TTL
     after: list[int] | None = None
     concurrency_key: str | None = None
     on_parent_failure: str | None = None

@@ -145,6 +145,15 @@ async def test_frames_are_numbered_from_one(links: Links) -> None:
     assert [await server.receive() for _ in range(3)] == [(n + 1, [Heartbeat(n)]) for n in range(3)]
 
 
+async def test_nothing_is_acknowledged_on_a_closed_link_whatever_was_taken_from_it(links: Links) -> None:
+    agent, _ = links
+    sequence = await agent.send([Heartbeat(1, 1.0)])
+    await agent.close()
+    agent.take_unacknowledged()
+    with pytest.raises(ChannelClosed):
+        await asyncio.wait_for(agent.acknowledged(sequence), 20)
+
+
 async def test_what_is_not_settled_stays_unacknowledged(links: Links) -> None:
     agent, server = links
     await agent.send([Heartbeat(1)])

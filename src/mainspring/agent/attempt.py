@@ -81,8 +81,12 @@ class Attempt(Struct, eq=False):
     call: ChunkCall | None = None  # that it is a member of
     grace: float = 5.0  # of its job: seconds between the request to stop and the kill
     stall_timer: Timer | None = None
-    active_at: float = 0.0  # boot time of its last output, progress or heartbeat, where it is watched
+    active_at: float = 0.0  # boot time of its last output, progress or heartbeat
     secrets: SecretValues = NO_SECRETS
+
+    @property
+    def name(self) -> str:
+        return f"task {self.armed.task}"
 
     @property
     def is_waiting(self) -> bool:
@@ -149,13 +153,11 @@ class Attempt(Struct, eq=False):
         self.active_at = boottime()
 
     def output(self, stream: int, data: bytes) -> None:
-        if self.stall_timer is not None:
-            self.active_at = boottime()
+        self.heartbeat()
         self.reports.output(self, stream, data)
 
     def note(self, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
-        if self.stall_timer is not None:
-            self.active_at = boottime()
+        self.heartbeat()
         self.reports.note(self, progress, checkpoint, healthy)
 
 
@@ -165,7 +167,7 @@ class ChunkCall:
     It takes members until it is full or begins. It is stopped only when all of its members are.
     """
 
-    __slots__ = ("_handle", "armed", "members", "stall_timer", "timer", "waiting_since")
+    __slots__ = ("_handle", "armed", "members", "paused", "stall_timer", "timeout_left", "timer", "waiting_since")
 
     def __init__(self, first: Attempt) -> None:
         self.members = [first]
@@ -173,12 +175,36 @@ class ChunkCall:
         self.timer: Timer | None = None  # of its wait for more members, then of its timeout
         self.stall_timer: Timer | None = None
         self.waiting_since = 0.0
+        self.paused = False  # only commands can be
+        self.timeout_left: float | None = None
         self._handle: asyncio.Task[None] | None = None
         first.call = self
 
     def add(self, attempt: Attempt) -> None:
         attempt.call = self
         self.members.append(attempt)
+
+    @property
+    def name(self) -> str:
+        return f"the call for tasks {[attempt.armed.task for attempt in self.members]}"
+
+    @property
+    def timeout(self) -> float | None:
+        return self.members[0].timeout  # all have the same limits
+
+    @property
+    def stalls_after(self) -> float | None:
+        return self.members[0].stalls_after
+
+    @property
+    def active_at(self) -> float:
+        """Boot time of the last sign of life of any of its members."""
+        return max(attempt.active_at for attempt in self.members)
+
+    @active_at.setter
+    def active_at(self, at: float) -> None:
+        for attempt in self.members:
+            attempt.active_at = at
 
     @property
     def handle(self) -> asyncio.Task[None] | None:

@@ -298,7 +298,9 @@ class Link(Generic[Out, In]):
         return self._in_flight[0].first_sent if self._in_flight else inf
 
     async def acknowledged(self, sequence: int) -> None:
-        """Wait until the peer has settled the frame."""
+        """Wait until the peer has settled the frame. Raises ChannelClosed if the link is closed."""
+        if self.is_closed:
+            raise ChannelClosed("the channel closed before the frame was acknowledged")
         if self._is_unacknowledged(sequence) and sequence > self._sent_urgent:
             self._sent_urgent = sequence
             await self._transmit(Frame(0, 0, [], urgent=True))

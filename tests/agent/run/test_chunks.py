@@ -25,7 +25,7 @@ from mainspring import (
 from mainspring.agent import attempt as attempt_module
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.executors.python import Handler, PythonExecutor
-from mainspring.agent.run import chunks as chunks_module
+from mainspring.agent.run import durations as durations_module
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.hooks import Failure
 from mainspring.agent.run.runner import REFUSE_AFTER, Runner
@@ -585,11 +585,12 @@ async def test_tasks_with_another_timeout_have_a_call_of_their_own(bench: Bench,
     assert bench.ended() == {1: DONE, 2: DONE, 3: ("timed_out", "timeout")}
 
 
+@pytest.mark.parametrize("sign", ["heartbeat", "progress"])
 async def test_a_call_stalls_when_none_of_its_tasks_says_that_it_lives(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, sign: str
 ) -> None:
     now = boottime()
-    for module in (attempt_module, chunks_module):
+    for module in (attempt_module, durations_module):
         monkeypatch.setattr(module, "boottime", lambda: now)
     seen: list[CurrentTasks] = []
 
@@ -601,7 +602,7 @@ async def test_a_call_stalls_when_none_of_its_tasks_says_that_it_lives(
     bench.arm(1, 2, 3, stalls_after=2.0)
     await bench.until(lambda: seen)
     now += 1.9
-    seen[0][2].heartbeat()
+    seen[0][2].heartbeat() if sign == "heartbeat" else seen[0][2].progress(0.5)
     now += 1.0
     await bench.pass_time(2.1)
     assert bench.ended() == {}, "one of them did, a second ago"
@@ -639,7 +640,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_cancelled_again(
     assert len(cancels) == 1
     await bench.pass_time(3.1)
     assert len(cancels) == 2
-    assert "do not stop" in caplog.text
+    assert "does not stop" in caplog.text
     assert set(bench.ended().values()) == {CANCELLED}
 
 

@@ -15,6 +15,7 @@ from mainspring.agent import attempt as base
 from mainspring.agent.attempt import AHEAD, Attempt, AttemptFailed, Exhausted
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.run import durations
 from mainspring.agent.run.runner import REFUSE_AFTER, Runner
 from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, AttemptId, Ending, Finished, Refused, Started
@@ -794,6 +795,26 @@ async def test_the_time_of_a_pause_does_not_count_for_the_timeout(bench: Bench) 
     await bench.until(bench.ended)
     assert bench.ended() == [(1, "timed_out", "timeout")]
     assert bench.executor.pauses == [(1, "pause"), (1, "pause"), (1, "resume"), (1, "resume")]
+
+
+async def test_the_time_of_a_pause_is_no_silence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot = boottime()
+    monkeypatch.setattr(durations, "boottime", lambda: boot)
+    held = bench.arm(1, stalls_after=60.0)
+    await bench.settle()
+    bench.runner.pause([held], resume=False)
+    boot += 105.0
+    bench.pass_time(105.0)
+    await asyncio.sleep(0.01)
+    bench.runner.pause([held], resume=True)
+    boot += 59.0
+    bench.pass_time(60.5)  # from when it was looked at
+    await asyncio.sleep(0.01)
+    assert bench.ended() == []
+    boot += 1.5
+    bench.pass_time(1.5)
+    await bench.until(bench.ended)
+    assert bench.ended() == [(1, "timed_out", "stalled")]
 
 
 async def test_a_paused_attempt_can_be_cancelled_and_is_not_paused_again(bench: Bench) -> None:

@@ -189,7 +189,8 @@ class ServerConnection:
 
     async def confirm(self) -> None:
         """Wait until everything reported so far is durable."""
-        while messages := self._agent.outbox.take():
+        # On a closed link they would be lost: what it had not acknowledged is with the next one already.
+        while not self.link.is_closed and (messages := self._agent.outbox.take()):
             await self.link.send(messages, weight(messages), urgent=True)
         await self.link.acknowledged(self.link.sent)  # includes a frame that another task is sending now
 

@@ -248,7 +248,7 @@ class Outbox:
                 await send(messages)
                 if not has_more:
                     break
-                await asyncio.sleep(0)  # a server in this process takes one frame at a time; between them tasks fire
+                await asyncio.sleep(0)  # a server in this process takes one frame at a time, others have a turn
 
     # ── across connections ──────────────────────────────────────────────────────────────────────
 

@@ -29,11 +29,21 @@ Emit = Callable[[int, bytes], None]
 class Capture:
     """Emits the first `head` bytes as they are written; on close a remark and the last `tail` bytes.
 
-    The values of `secrets` are hidden first, so that no cut leaves a part of one.
+    The values of `secrets` are hidden first, so that no cut leaves a part of one. `on_output` is called for all that is
+    written, kept or not.
     """
 
-    def __init__(self, emit: Emit, *, head: int = HEAD, tail: int = TAIL, secrets: SecretValues = NO_SECRETS) -> None:
+    def __init__(
+        self,
+        emit: Emit,
+        *,
+        head: int = HEAD,
+        tail: int = TAIL,
+        secrets: SecretValues = NO_SECRETS,
+        on_output: Callable[[], None] = lambda: None,
+    ) -> None:
         self._emit = emit
+        self._on_output = on_output
         self._maskers = {stream: secrets.masker() for stream in (STDOUT, STDERR)}
         self._head_left = head
         self._tail_limit = tail
@@ -45,6 +55,7 @@ class Capture:
 
     def write(self, stream: int, data: bytes) -> None:
         """Add output. Small pieces are buffered until `flush`."""
+        self._on_output()
         masker = self._maskers[stream]
         self._write(stream, data if masker is None else masker.feed(data))
 
@@ -120,8 +131,9 @@ class OutputLimit(Capture):
         rate: int = RATE,
         burst: int = BURST,
         secrets: SecretValues = NO_SECRETS,
+        on_output: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(emit, secrets=secrets)
+        super().__init__(emit, secrets=secrets, on_output=on_output)
         self._clock = clock
         self._rate = rate
         self._burst = burst

@@ -46,7 +46,6 @@ class CommandExecutor(Executor):
         self._guardian: GuardianProcess | None = None
         self._until: float | None = None
         self._running: dict[Attempt, Child] = {}
-        self._paused: set[Attempt] = set()
         self._prewarms: set[Prewarm] = set()
 
     def prepare(self, attempt: Attempt) -> None:
@@ -83,11 +82,7 @@ class CommandExecutor(Executor):
         return '{"exit_code":0}'
 
     def pause(self, attempt: Attempt, *, resume: bool) -> bool:
-        if resume:
-            self._paused.discard(attempt)
-        else:
-            self._paused.add(attempt)
-        if attempt in self._running:
+        if attempt in self._running:  # else `_exit_of` looks
             self._running[attempt].pause(resume=resume)
         return True
 
@@ -121,8 +116,10 @@ class CommandExecutor(Executor):
 
     def _capture(self, attempt: Attempt) -> Capture:
         if attempt.armed.daemon:
-            return OutputLimit(attempt.output, boottime, secrets=attempt.secrets)
-        return Capture(attempt.output, head=self._head, tail=self._tail, secrets=attempt.secrets)
+            return OutputLimit(attempt.output, boottime, secrets=attempt.secrets, on_output=attempt.heartbeat)
+        return Capture(
+            attempt.output, head=self._head, tail=self._tail, secrets=attempt.secrets, on_output=attempt.heartbeat
+        )
 
     async def check(self, attempt: Attempt, health: Health) -> str | None:
         """A health check: run a command with the daemon's variables, in its directory; None if it exits with 0."""
@@ -139,13 +136,12 @@ class CommandExecutor(Executor):
 
     async def _exit_of(self, child: Child, attempt: Attempt) -> int:
         self._running[attempt] = child
-        if attempt in self._paused:
+        if attempt.paused:
             child.pause(resume=False)
         try:
             return await _wait(child, lambda: attempt.grace)
         finally:
             del self._running[attempt]
-            self._paused.discard(attempt)
 
     def _living_guardian(self) -> GuardianProcess:
         if self._guardian is None or not self._guardian.alive:

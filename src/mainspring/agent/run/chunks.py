@@ -12,7 +12,6 @@ Next:   agent/executors/python.py
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 
@@ -20,6 +19,7 @@ from mainspring.agent.attempt import Attempt, AttemptFailed, ChunkCall, Exhauste
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import Control, TaskCancelled, running
 from mainspring.agent.run import endings
+from mainspring.agent.run.durations import Durations
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.workers import Workers
 from mainspring.agent.timing.timers import Timers
@@ -27,8 +27,6 @@ from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock, boottime
-
-log = logging.getLogger("mainspring")
 
 Key = tuple[int, int, float | None, float | None]  # job and version, and how long its tasks may run, and be silent
 
@@ -40,7 +38,7 @@ class Chunks:
         self,
         workers: Workers,
         clock: Clock,
-        durations: Timers,
+        boot_timers: Timers,
         outbox: Outbox,
         confirm: Callable[[], Awaitable[None]],
         failures: Failures,
@@ -48,7 +46,8 @@ class Chunks:
     ) -> None:
         self._workers = workers
         self._clock = clock
-        self._durations = durations
+        self._boot_timers = boot_timers
+        self._durations = Durations(boot_timers, self._stop_all)
         self._outbox = outbox
         self._confirm = confirm
         self._failures = failures
@@ -70,13 +69,13 @@ class Chunks:
             call = self._open[key] = ChunkCall(attempt)
             run = attempt.job.definition.run
             assert type(run) is Python
-            call.timer = self._durations.after(run.chunk_wait, self._ready, call)
+            call.timer = self._boot_timers.after(run.chunk_wait, self._ready, call)
         else:
             call.add(attempt)
         if len(call.members) >= attempt.chunk:
             del self._open[key]
             if call.timer is not None:
-                self._durations.disarm(call.timer)
+                self._boot_timers.disarm(call.timer)
                 self._ready(call)
 
     def _ready(self, call: ChunkCall) -> None:
@@ -95,7 +94,7 @@ class Chunks:
             return
         self._close(call, _key(attempt))
         if call.timer is not None:
-            self._durations.disarm(call.timer)
+            self._boot_timers.disarm(call.timer)
         elif call in self._workers.waiting:
             self._workers.waiting.remove(call)
 
@@ -127,9 +126,7 @@ class Chunks:
         finally:
             for attempt in call.members:  # none, unless the agent is cancelled
                 self._let_go(attempt)
-            for timer in (call.timer, call.stall_timer):
-                if timer is not None:
-                    self._durations.disarm(timer)
+            self._durations.end(call)
 
     async def _may_begin(self, call: ChunkCall) -> bool:
         """Make the starts durable where they must be; leave out those that were stopped meanwhile or are too late."""
@@ -152,12 +149,7 @@ class Chunks:
             self._outbox.ended(ending)
         if not call.members:
             return False
-        first = call.members[0]  # all have the same limits
-        if (timeout := first.timeout) is not None:
-            call.timer = self._durations.after(timeout, self._time_out, call)
-        if (stalls_after := first.stalls_after) is not None:
-            first.active_at = boottime()
-            call.stall_timer = self._durations.after(stalls_after, self._look_at, call)
+        self._durations.begin(call, 0.0)
         return True
 
     def _end(self, call: ChunkCall, outcomes: Sequence[Outcome]) -> None:
@@ -197,36 +189,16 @@ class Chunks:
         if call.stopping is not None:
             self._cancel(call)
 
-    def _time_out(self, call: ChunkCall) -> None:
-        call.timer = None
-        call.stopping = "timeout"
+    def _stop_all(self, call: ChunkCall, reason: StopReason) -> None:
+        call.stopping = reason
         self._cancel(call)
-
-    def _look_at(self, call: ChunkCall) -> None:
-        """Stop a call all of whose members have been silent for too long; else look again when they would have been."""
-        call.stall_timer = None
-        limit = call.members[0].stalls_after or 0.0
-        silent = boottime() - max(attempt.active_at for attempt in call.members)
-        if silent < limit:
-            call.stall_timer = self._durations.after(limit - silent, self._look_at, call)
-        elif call.stopping is None:
-            call.stopping = "stalled"
-            self._cancel(call)
 
     def _cancel(self, call: ChunkCall) -> None:
         """Cancel the handler, and again whenever its grace is over."""
         if call.handle is None or not call.members[0].started_at:
             return  # `run` looks before it begins
         call.handle.cancel()
-        if call.timer is not None:
-            self._durations.disarm(call.timer)
-        call.timer = self._durations.after(call.grace + 1.0, self._cancel_again, call)
-
-    def _cancel_again(self, call: ChunkCall) -> None:
-        call.timer = None
-        if call.members:
-            log.warning("tasks %s do not stop; cancelled again", [attempt.armed.task for attempt in call.members])
-            self._cancel(call)
+        self._durations.stopped(call)
 
 
 def _key(attempt: Attempt) -> Key:

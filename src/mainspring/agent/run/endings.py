@@ -62,7 +62,8 @@ def controlled(attempt: Attempt, control: Control, now: float) -> Ending:
 
 
 def raised(attempt: Attempt, error: BaseException, now: float) -> Ending:
-    """The ending of an attempt that raised. If it was being stopped, it ends as stopped, whatever it raised."""
+    """The ending of an attempt that raised. If it was being stopped, it ends as stopped, whatever it raised,
+    unless it has decided itself, by a Control."""
     if isinstance(error, Control):
         try:
             return controlled(attempt, error, now)

@@ -44,7 +44,7 @@ class Runner:
         slots: int,
         clock: Clock,
         timers: Timers,  # for instants, on the database's clock
-        durations: Timers,  # on the boot-time clock
+        boot_timers: Timers,  # for durations, on the clock that cannot be set
         outbox: Outbox,
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
@@ -54,12 +54,12 @@ class Runner:
     ) -> None:
         self._workers = Workers(slots, self._run, lease_expired, self._suspended, outbox.uncrowded.set)
         self._failures = failures or Failures()
-        self._chunks = Chunks(self._workers, clock, durations, outbox, confirm, self._failures, self._over)
+        self._chunks = Chunks(self._workers, clock, boot_timers, outbox, confirm, self._failures, self._over)
         self._workers.run_chunk = self._chunks.run
         self._clock = clock
         self._timers = timers
-        self._durations = Durations(durations, self._stop)
-        self._later = durations.after
+        self._boot_timers = boot_timers
+        self._durations = Durations(boot_timers, self._stop)
         self._outbox = outbox
         self._executors = executors
         self._confirm = confirm  # returns once everything reported so far is durable
@@ -116,7 +116,7 @@ class Runner:
             return None
         if is_held and armed.task in self._held:  # attempts never overlap; refused late, else it would come at once
             reason = "its last attempt is not over"
-            self._later(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
+            self._boot_timers.after(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
             return None
         outbox, executor = self._outbox, self._executors[type(job.definition.run)]
         attempt = Attempt(

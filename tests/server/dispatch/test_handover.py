@@ -39,6 +39,7 @@ class Server(test_dispatcher.Server):
 
     async def start_first(self) -> None:
         """Release and claim what may start, as the loops do; then they have looked at all news."""
+        await self.catalogue.refresh()
         while await self.limits.step():
             pass
         while await self.dispatcher.step():
@@ -325,6 +326,34 @@ async def test_places_under_way_are_not_given_twice(
     monkeypatch.setattr(handover, "finish", looking)
     await agent.finish(*agent.armed[:3])
     assert rooms == [2], "as before the three tasks ended"
+
+
+async def test_the_pools_of_a_flush_share_the_room_of_an_agent(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    labelled: Options = {"max_running": 4, "retries": 0, "requires": {"gpu": "yes"}}
+    await jobs.register(conn, {"labelled": define(Python("labelled"), labelled)})
+    agent = await join(slots=5, gpu="yes")
+    await server.start_first()
+    endings = [await ended(conn, job) for job in ("four", "labelled") for _ in range(3)]
+    with server.recorder.offering(endings):
+        assert server.gateway.sessions[agent.session].promised == 5
+
+
+async def test_a_place_is_promised_by_the_slots_that_it_takes(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    together = define(Python("together", chunk=100), {"max_running": 100, "retries": 0})
+    await jobs.register(conn, {"together": together})
+    agent = await join(slots=5)
+    await server.start_first()
+    with server.recorder.offering([await ended(conn, "together") for _ in range(20)]):
+        assert server.gateway.sessions[agent.session].promised == 1
+
+
+async def ended(conn: Connection, job: str) -> Ending:
+    id = await conn.fetchval("select id from mainspring.job where name = $1", job)
+    return Ending(1, 1, id, 1, TaskState.SUCCEEDED, 1.0, 2.0)
 
 
 async def test_where_no_task_can_have_a_slot_nothing_is_offered(

@@ -10,9 +10,9 @@ Next:   server/agents/gateway.py
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
+from mainspring.loops import let_fire
 from mainspring.model.flows.options import read_options
 from mainspring.model.limits.holds import NO_HOLDS, Holds
 from mainspring.model.messages import Armed
@@ -24,8 +24,6 @@ from mainspring.store.tasks import claims
 from mainspring.store.views import parents
 
 FEW = 10  # tasks that start before the next statement is prepared; with more, PostgreSQL and handlers work side by side
-TURNS = 3  # of the event loop, from a posted dispatch to its handler's first line: it is written, received, started
-
 
 IsKnown = Callable[[int, Armed], bool]  # whether a task that was claimed for a session is armed there
 
@@ -52,8 +50,7 @@ class Arming:
     async def let_start(self, claim: claims.Claim) -> None:
         """Let agents in this process start what was armed, before the caller prepares its next statement."""
         if 0 < claim.size <= FEW:
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            await let_fire()  # a posted dispatch is written, received and started in as many turns
 
     async def _send(
         self, claim: claims.Claim, dedicated: DedicatedConnection, is_known: IsKnown | None = None

@@ -62,7 +62,7 @@ class Dispatcher:
     ) -> None:
         self._database = database
         self._dedicated = database.dedicated()
-        self._below = Stragglers(database, server_lease)
+        self._stragglers = Stragglers(database, server_lease)
         self._server_lease = server_lease
         self._catalogue = catalogue
         self._gateway = gateway
@@ -83,7 +83,7 @@ class Dispatcher:
         self._claimed_ahead_at = -inf
         self._ahead_floors: dict[int, list[Floor]] = {}  # by pool: where its last claim ahead of time ended
         self._ahead_from_now_at = -inf
-        self._given_up = False  # the floors of claims ahead of time, since the last claim began
+        self._ahead_is_outdated = False  # news has come since the last claim ahead of time began
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
         self.wake = asyncio.Event()
@@ -98,7 +98,7 @@ class Dispatcher:
     def look_from_now(self) -> None:
         """Tasks are pending that may lie before the floors of claims ahead of time: claim from now."""
         self._ahead_floors.clear()
-        self._given_up = True
+        self._ahead_is_outdated = True
         self.wake.set()
 
     def _room_made(self) -> None:
@@ -132,7 +132,7 @@ class Dispatcher:
             return 0
         self._most = BATCH if most is None else min(most, BATCH)
         found = await self._claim_in_turns(self._with_room)
-        is_busy = found > 0 or (self._wants_room and not self._given_up)
+        is_busy = found > 0 or (self._wants_room and not self._ahead_is_outdated)
         if not is_busy or boottime() - self._claimed_ahead_at > AHEAD_EVERY:
             self._claimed_ahead_at = boottime()
             found += await self._claim_in_turns(self._with_room_ahead)
@@ -179,7 +179,7 @@ class Dispatcher:
         if boottime() - self._ahead_from_now_at > AHEAD_FROM_NOW_EVERY:
             self._ahead_from_now_at = boottime()
             self._ahead_floors.clear()
-        self._given_up = False
+        self._ahead_is_outdated = False
         now: Floor = (self._clock.now(), 0)  # never below: what is due has a turn, and needs a free place
         from_now = [now] * len(PRIORITY_LEVELS)
         floors = {pool: [max(now, floor) for floor in floors] for pool, floors in self._ahead_floors.items()}
@@ -275,7 +275,7 @@ class Dispatcher:
             claim = await self._claim(contender, room, limit, aged, ranked=aged is not None or reserved is not None)
         if floors is None:
             # A sticky claim skips tasks between those that it takes.
-            if requirements.placement.sticky is None and not self._given_up:
+            if requirements.placement.sticky is None and not self._ahead_is_outdated:
                 self._ahead_floors[pool] = [
                     claim.positions.get(priority, floor)
                     for priority, floor in zip(PRIORITY_LEVELS, contender.start, strict=True)
@@ -384,6 +384,6 @@ class Dispatcher:
 
     async def search_below(self) -> int:
         """Find pending tasks below the floors that no hint announced."""
-        if found := await self._below.search({pool: floors.mark for pool, floors in self._floors.items()}):
+        if found := await self._stragglers.search({pool: floors.mark for pool, floors in self._floors.items()}):
             self.released(found)
         return 0

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from mainspring.model.messages import Ending
+from mainspring.model.placement.placement import Requirements
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
@@ -72,9 +73,8 @@ class HandOver:
         if not (ends := self.ends(endings)):
             yield None
             return
-        places = self._places(ends)
-        promised = Counter(id for sessions in places.values() for id in sessions)
-        with self._gateway.promising(promised), self._gateway.claiming() if places else nullcontext():
+        places, slots = self._places(ends)
+        with self._gateway.promising(slots), self._gateway.claiming() if places else nullcontext():
             yield Offer(self, places)
 
     def ends(self, endings: list[Ending]) -> Counter[int]:
@@ -91,23 +91,28 @@ class HandOver:
             self._server_lease.tally.dispatched += handed_over.claim.size
         return handed_over.ended
 
-    def _places(self, ends: Counter[int]) -> Places:
-        """For each pool, at most as many as tasks that hold slots end there."""
+    def _places(self, ends: Counter[int]) -> tuple[Places, Counter[int]]:
+        """For each pool, at most as many as tasks that hold slots end there. And the slots that this takes, by
+        session."""
         places: Places = {}
+        taken: Counter[int] = Counter()
         left = BATCH_TOKENS
         if self._server_lease.may_act and self._dispatcher.may_claim_out_of_turn:
             for pool, ended in ends.items():
-                if sessions := self._sessions(pool, min(ended, left)):
+                requirements = self._catalogue.pools.get(pool)
+                if requirements is None or not requirements.is_plain:
+                    continue  # where placement matters, the usual claim decides
+                if sessions := self._sessions(pool, requirements, min(ended, left), taken):
                     places[pool] = sessions
                     left -= len(sessions)
-        return places
+                    for session, tasks in Counter(sessions).items():
+                        taken[session] += requirements.slots_for(tasks)
+        return places, taken
 
-    def _sessions(self, pool: int, most: int) -> list[int]:
-        requirements = self._catalogue.pools.get(pool)
-        if requirements is None or not requirements.is_plain:
-            return []  # where placement matters, the usual claim decides
+    def _sessions(self, pool: int, requirements: Requirements, most: int, taken: Counter[int]) -> list[int]:
         room, _ = self._gateway.room(requirements)
-        room = {id: free for id, free in room.items() if not self._gateway.is_full(id)}
+        left = {id: free - taken[id] * requirements.chunk for id, free in room.items()}
+        room = {id: free for id, free in left.items() if free > 0 and not self._gateway.is_full(id)}
         most = min(most, sum(room.values()))
         if not most or self._dispatcher.is_contended(room):
             return []

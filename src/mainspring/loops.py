@@ -111,10 +111,10 @@ async def run_every(
 
 
 async def let_fire() -> None:
-    """Between two steps of a computation: what fell due in the last step starts before the next one.
+    """Yield for three turns of the event loop, so that what fell due starts before the caller continues.
 
-    A wake timer is read in one turn of the event loop, and its handler starts in the next; in asyncio's own loop both
-    stand behind the caller, who returns first in each turn.
+    In one turn the wake timer is read, in the next its handler starts; on asyncio's own loop the caller resumes before
+    either.
     """
     for _ in range(3):
         await asyncio.sleep(0)

@@ -362,7 +362,11 @@ class Server:
                 await self.gateway.wait_until_empty()
                 await self.recorder.idle.wait()
         except TimeoutError:
-            log.warning("%d tasks were not given back in time; they will be rescued", self.gateway.holds)
+            log.warning(
+                "not in time for the stop: %d tasks were not given back, %d endings not recorded; they will be rescued",
+                self.gateway.holds,
+                self.recorder.backlog,
+            )
         if self.loops is not None:
             self.loops.cancel()
             await asyncio.wait([self.loops])

@@ -278,6 +278,18 @@ async def test_heartbeats_are_acknowledged_too(server: Server) -> None:
 # ── room ────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_a_wait_for_what_the_local_agent_holds_ends_when_its_session_leaves(
+    conn: Connection, server: Server
+) -> None:
+    agent = await Agent(server, slots=10).join()
+    await arm(conn, server, agent, 1)
+    waiting = asyncio.create_task(server.gateway.wait_until_empty())
+    await asyncio.sleep(0)
+    server.gateway.leave(server.gateway.sessions[agent.session])
+    await asyncio.wait_for(waiting, 20)
+    await agent.leave()
+
+
 async def test_room_is_slots_minus_what_is_held_until_it_has_ended(conn: Connection, server: Server) -> None:
     agent = await Agent(server, slots=10).join()
 

@@ -261,6 +261,23 @@ async def test_a_row_that_somebody_holds_is_not_asked_for_again_and_again(
     assert len(await ledger(conn, report)) == 3
 
 
+async def test_schedules_that_cannot_be_planned_do_not_hide_those_behind_them(
+    conn: Connection, planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not locked: the next step starts at the first again."""
+    monkeypatch.setattr("mainspring.server.planning.planner.BATCH", 2)
+    await set_clock(conn, 0)
+    for name in ("a", "b"):
+        await create(conn, name, every=5)
+    await conn.execute("update mainspring.schedule set timezone = 'Mars/Olympus'")
+    await set_clock(conn, 5)
+    assert await planner.step() == 0
+    report = await create(conn, every=5)
+    await set_clock(conn, 10)
+    assert await planner.step() == 1
+    assert await ledger(conn, report)
+
+
 async def test_who_waits_for_tasks_is_told_when_there_are_any(conn: Connection, planner: Planner) -> None:
     told: list[bool] = []
     planner.on_planned.connect(lambda: told.append(True))

@@ -115,6 +115,30 @@ async def test_only_so_many_flushes_are_written_before_the_oldest_is_acknowledge
     assert await agent.acknowledged() == MOST_UNSETTLED + 1
 
 
+async def test_only_so_many_flushes_are_written_while_the_second_one_hangs(
+    conn: Connection,
+    recorder: Recorder,
+    agent: Agent,
+    running: Running,
+    locked: Lock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flush_module, "FLUSH_ITEMS", 0.25)  # one success
+    await report(conn, agent, locked.task)
+    await report(conn, agent, await running())
+    second = asyncio.create_task(recorder.flush_beside())
+    await locked.is_waited_for()
+    for _ in range(MOST_UNSETTLED + 1):
+        await report(conn, agent, await running())
+    for _ in range(MOST_UNSETTLED - 1):
+        assert await recorder.flush() == 1
+    waiting = asyncio.create_task(recorder.flush())
+    await asyncio.wait([waiting], timeout=0.1)
+    assert not waiting.done()
+    await locked.release()
+    assert await second == await waiting == 1
+
+
 async def test_few_successes_wait_for_the_first_flush(
     conn: Connection, recorder: Recorder, agent: Agent, running: Running, locked: Lock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import pwd
@@ -327,6 +328,36 @@ def test_a_copy_of_the_files_of_a_running_server_gets_a_server_of_its_own(direct
 
 
 # Kills
+
+
+def test_a_restart_that_the_system_refuses_is_no_bug_of_ours(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, for instance: callers try again."""
+    server = Embedded.start(directory)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("mainspring.store.embedded.server._find_or_launch", full)
+            with pytest.raises(EmbeddedUnavailable, match="No space left"):
+                server.revive()
+    finally:
+        server.stop()
+
+
+def test_a_system_that_lets_nobody_choose_a_scheduling_class_runs_the_server_all_the_same(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused, raising=False)
+    server = Embedded.start(directory)
+    try:
+        assert ask(server.dsn, "select 1") == 1
+    finally:
+        server.stop()
 
 
 def test_after_a_kill_of_every_user_the_next_one_attaches_and_can_stop_the_server(

@@ -123,6 +123,7 @@ class Gateway:
         for task in session.held:
             if self._holders.get(task) is session:  # else the agent has reconnected and kept it
                 del self._holders[task]
+        self.room_made.set()  # a stop may wait for what it held
 
     def _acknowledged(self, messages: list[ServerMessage], seconds: float) -> None:
         if attempts := _attempts(messages):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from mainspring.errors import MainspringError, ValidationError
+from mainspring.errors import MainspringError, StoreUnavailable, ValidationError
 from mainspring.loops import Signal, let_fire
 from mainspring.model.metrics.tallies import PlannerTally
 from mainspring.model.schedules.planning import LOOK_WITHIN, Decision, arguments, decide, look_early, run_at
@@ -104,7 +104,8 @@ class Planner:
             await let_fire()
             moved = await self._write(conn, decisions, fires)
         self._scanned(found, began)
-        self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
+        all_locked = len(found) == BATCH and bool(decisions) and not moved
+        self._behind = self._behind + BATCH if all_locked else 0
         return moved or self._behind
 
     def _scanned(self, found: list[DueSchedule], began: float) -> None:
@@ -174,8 +175,12 @@ class Planner:
 
     def _asked(self, id: int) -> None:
         asking = self._asking.pop(id)
-        if not asking.cancelled() and (error := asking.exception()) is not None:
-            log.warning("a schedule with a provider was not planned: %s; trying again", error)
+        if asking.cancelled() or (error := asking.exception()) is None:
+            return
+        is_bug = not isinstance(error, StoreUnavailable)
+        log.warning(
+            "a schedule with a provider was not planned: %s; trying again", error, exc_info=error if is_bug else None
+        )
 
     async def _plan_with_provider(self, due: DueSchedule) -> None:
         async with self._dedicated as conn:

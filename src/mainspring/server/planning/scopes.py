@@ -59,4 +59,9 @@ class Providers:
                 self._running.discard(schedule)
 
         self._running.add(schedule)
-        return await in_thread(call, f"scopes of {schedule}")
+        try:
+            answer = in_thread(call, f"scopes of {schedule}")
+        except RuntimeError:  # the system starts no more threads
+            self._running.discard(schedule)
+            raise
+        return await answer

@@ -25,7 +25,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import Signal
+from mainspring.loops import Signal, let_fire
 from mainspring.model.messages import AttemptId, Ending
 from mainspring.model.reports import Report
 from mainspring.model.tasks.states import SUCCEEDED, TaskState
@@ -117,9 +117,9 @@ class Recorder:
 
         While the second flush is under way, a small one waits for it, and so does one with anything but successes.
         """
-        if self._alone.locked() and self._reports.endings < FULL_FLUSH:
+        if self._alone.locked() and (self._reports.endings < FULL_FLUSH or len(self._unsettled) >= MOST_UNSETTLED):
             async with self._alone:
-                pass  # a larger flush costs less
+                pass  # a larger flush costs less, and not too many may wait for the second one
         flush = next((flush for flush in self._unsettled if not flush.is_written and not flush.is_under_way), None)
         if flush is None:
             if not self._reports:
@@ -191,7 +191,7 @@ class Recorder:
             while slices:
                 self._announce_slice(flush, written, slices.popleft())
                 if len(flush.endings) > MANY:
-                    await asyncio.sleep(0)
+                    await let_fire()
         finally:
             for start in slices:  # the server stops
                 self._announce_slice(flush, written, start)

@@ -238,14 +238,21 @@ def _batch_scheduling() -> Iterator[None]:
     Else a backend that gets a statement often takes the processor from the event loop that has just sent it, until the
     next tick of the kernel, and what is due meanwhile fires so much late.
     """
-    if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield
-        return
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # of this thread; children inherit it
+    is_changed = _set_scheduling("SCHED_OTHER", "SCHED_BATCH")  # of this thread; children inherit it
     try:
         yield
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        if is_changed:
+            _set_scheduling("SCHED_BATCH", "SCHED_OTHER")
+
+
+def _set_scheduling(before: str, after: str) -> bool:
+    """False if this thread has another class, or the system has none or does not let us choose: it is no condition."""
+    with suppress(AttributeError, OSError):
+        if os.sched_getscheduler(0) == getattr(os, before):
+            os.sched_setscheduler(0, getattr(os, after), os.sched_param(0))
+            return True
+    return False
 
 
 def sync(directory: Path) -> None:

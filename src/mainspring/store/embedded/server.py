@@ -72,8 +72,11 @@ class Embedded:
 
     def revive(self) -> None:
         """Restart the server if it has died."""
-        with _starting(self.directory):
-            _find_or_launch(self._files, find_wheel())
+        try:
+            with _starting(self.directory):
+                _find_or_launch(self._files, find_wheel())
+        except OSError as error:  # such as a full disk
+            raise EmbeddedUnavailable(f"PostgreSQL cannot be restarted in {self.directory}: {error}") from error
 
     def stop(self) -> None:
         """Release the server; its last user stops it. A second call changes nothing."""

@@ -10,9 +10,10 @@ about the size of the table or the batch, it probes the index once per report. `
 hashes (store/postgres/database.py): it reads the index once for the whole batch, which saves a tenth of a task's cost.
 
 A row that does not move belongs to a stale or repeated report; `keep_stale` tells which, and keeps it as evidence.
-The life of a task ends here, as a row of mainspring.task_history. If it had slots of a limit, store/limits/handover.py
-ends it and gives them to the next one; else the trigger `free_slots` (0001_schema.sql, 6) returns the next parked task
-and notifies its gate, which wakes server/planning/limits.py.
+The life of a task ends here, as a row of mainspring.task_history. A reported end of a task with slots of a limit goes
+through store/limits/handover.py, which gives them to the next one. Whatever else deletes such a row fires the trigger
+`free_slots` (0001_schema.sql, 6): it returns the next parked task and notifies its gate, which wakes
+server/planning/limits.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from mainspring.store.postgres.rows import affected
 V = TypeVar("V")
 
 AT_ONCE = 1000  # endings whose arrays are made in one step of the event loop
-NUMBERS = 4  # arrays that take half of that time: ids, tokens, starts, ends
+NUMBERS = 4  # arrays that are sent as text: ids, tokens, starts, ends
 
 _START = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))

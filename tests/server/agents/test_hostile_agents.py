@@ -268,17 +268,17 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
         flooding = asyncio.ensure_future(flood())
 
         async def is_full() -> bool:
-            return most > flush.FULL
+            return most > flush.STOP_READING_FROM
 
         await eventually(is_full)
         await asyncio.wait([flooding], timeout=0.5)
-        assert most <= flush.FULL + 2 * (1 << 20), "one frame more at most"
+        assert most <= flush.STOP_READING_FROM + 2 * (1 << 20), "one frame more at most"
         assert not flooding.done()
         gate.set()
         monkeypatch.setattr(session_tasks, "output", _nothing)
         await asyncio.wait_for(flooding, 60)
         await asyncio.wait_for(liar.link.acknowledged(liar.link.sent), 60)
-    assert most <= flush.FULL + 2 * (1 << 20)
+    assert most <= flush.STOP_READING_FROM + 2 * (1 << 20)
 
 
 async def _nothing(_conn: Connection, chunks: Sequence[Chunk]) -> int:

@@ -9,12 +9,12 @@ import pytest
 from mainspring.model.messages import AgentMessage, Chunk, Ending, Finished, Output, ServerMessage
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.recording.flush import (
-    CONGESTED,
-    FLUSH,
+    FLUSH_BYTES,
     FLUSH_ITEMS,
-    FULL,
     ITEM,
     SHARE,
+    SLOW_DOWN_FROM,
+    STOP_READING_FROM,
     SUCCESSES,
     Reports,
     ServerLink,
@@ -41,7 +41,7 @@ def test_a_session_that_reports_much_does_not_delay_one_that_reports_little() ->
     add(reports, modest, 1)
     flush = reports.take()
     assert flush.settles[modest] == 1
-    assert flush.settles[greedy] <= FLUSH // SHARE
+    assert flush.settles[greedy] <= FLUSH_BYTES // SHARE
     add(reports, modest, 2)
     assert reports.take().settles[modest] == 2
 
@@ -67,7 +67,7 @@ def test_a_session_alone_gets_the_whole_flush_in_order_and_nothing_is_lost() -> 
         assert flush.settles == {only: tokens[-1]}
         flushes += 1
     assert tokens == list(range(1, 31))
-    assert flushes == 30 * SHARE // FLUSH + 1
+    assert flushes == 30 * SHARE // FLUSH_BYTES + 1
 
 
 def add_many(
@@ -142,10 +142,10 @@ def test_the_endings_that_wait_are_counted() -> None:
 
 async def test_who_has_too_much_waiting_is_slowed_down_then_not_read_until_it_is_written() -> None:
     reports, much, other = Reports(), link(), link()
-    add(reports, much, 1, CONGESTED)
+    add(reports, much, 1, SLOW_DOWN_FROM)
     assert much.is_congested
     await asyncio.wait_for(reports.room(much), 20)
-    add(reports, much, 2, FULL)
+    add(reports, much, 2, STOP_READING_FROM)
     waiting = asyncio.ensure_future(reports.room(much))
     await asyncio.wait([waiting], timeout=0.05)
     assert not waiting.done()
@@ -158,7 +158,7 @@ async def test_who_has_too_much_waiting_is_slowed_down_then_not_read_until_it_is
 
 async def test_who_waits_for_room_learns_that_its_connection_has_closed() -> None:
     reports, only = Reports(), link()
-    add(reports, only, 1, FULL + 1)
+    add(reports, only, 1, STOP_READING_FROM + 1)
     waiting = asyncio.ensure_future(reports.room(only))
     await asyncio.sleep(0)
     only.abort()

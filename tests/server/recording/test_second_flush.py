@@ -41,7 +41,7 @@ class Lock:
 
 @pytest.fixture(autouse=True)
 def two_fill_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "FULL_FLUSH", 2)
+    monkeypatch.setattr(recorder_module, "SECOND_FLUSH_FROM", 2)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 Of the due attempts that wait for a slot, the most important one starts first.
 
 Sends   Started, Finished, Refused, through the outbox
-Next:   agent/timing/timers.py
+Next:   agent/timing/timers.py (once it runs: agent/run/durations.py; several in one call: agent/run/chunks.py)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Holds: nothing new of a held job is dispatched, or nothing at all; what runs goes on.
+"""Holds: nothing new of a held job is dispatched, or nothing at all; what runs continues.
 
 A hold that was released is not over at once: what waited is let go bit by bit, so that it does not start as a herd.
 Next: store/cluster/holds.py

@@ -22,7 +22,7 @@ _LEVEL_INDEX = {priority: index for index, priority in enumerate(PRIORITY_LEVELS
 
 
 class Released(NamedTuple):
-    """A task released by overlap or limits. It may lie below the floor, so the dispatcher lowers the floor to it."""
+    """A task that became pending. It may lie below the floor, so the dispatcher lowers the floor to it."""
 
     pool: int
     priority: int

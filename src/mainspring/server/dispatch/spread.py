@@ -36,7 +36,7 @@ class SpreadClaims:
         if hold is None or hold.is_in_force:
             self._spread = self._released = None
             return None if hold is None else 0
-        if self._released != (hold.released_at, hold.spread_until):  # or it was told to hurry
+        if self._released != (hold.released_at, hold.spread_until):  # or its release was hurried
             self._released = hold.released_at, hold.spread_until
             self._spread = None
             assert hold.released_at is not None

@@ -49,11 +49,11 @@ INVALID_DATA = (  # raised by PostgreSQL for the values of a row, not for the st
 
 ITEM = 200  # bytes that a report takes beside its content, and an empty frame
 SHARE = 1 << 20  # bytes of one session in each round of a flush; the last frame may exceed it
-FLUSH = 8 << 20  # bytes of one flush
+FLUSH_BYTES = 8 << 20  # bytes of one flush
 FLUSH_ITEMS = 1000  # of one flush; a larger frame goes alone
 SUCCESSES = 4  # that count as one item
-CONGESTED = 2 << 20  # bytes that wait of one session, from which on its agent is slowed down
-FULL = 8 << 20  # bytes, from which on its socket is not read: an agent that ignores the window
+SLOW_DOWN_FROM = 2 << 20  # bytes that wait of one session, from which on its agent is slowed down
+STOP_READING_FROM = 8 << 20  # bytes, from which on its socket is not read: an agent that ignores the window
 REFUSALS = 200  # statements that PostgreSQL may refuse for one frame
 CLOSED_EVERY = 0.5  # seconds between two looks whether a waiting connection has closed
 
@@ -164,9 +164,9 @@ class Reports:
         weight, has_only_successes = sum(weight for weight, _ in weights), all(is_so for _, is_so in weights)
         queue.frames.append(ReportFrame(sequence, reports, size, weight, has_only_successes))
         queue.size += size
-        if queue.size > CONGESTED:
+        if queue.size > SLOW_DOWN_FROM:
             link.is_congested = True
-            if queue.size > FULL:
+            if queue.size > STOP_READING_FROM:
                 queue.has_room.clear()
 
     async def room(self, link: ServerLink) -> None:
@@ -183,7 +183,7 @@ class Reports:
 
         With `only_successes` what a session reports after something else stays, in its order.
         """
-        flush, left = Flush(), FLUSH
+        flush, left = Flush(), FLUSH_BYTES
         while (links := self._links(only_successes)) and left > 0:
             for link in links:
                 if left <= 0 or not flush.has_room_for(self._queues[link].frames[0]):
@@ -212,9 +212,9 @@ class Reports:
         queue.size -= taken
         if queue.frames:
             self._queues[link] = queue  # behind the others
-        if queue.size <= FULL:
+        if queue.size <= STOP_READING_FROM:
             queue.has_room.set()
-        if link.is_congested and queue.size <= CONGESTED:
+        if link.is_congested and queue.size <= SLOW_DOWN_FROM:
             link.relieve()
         return taken
 

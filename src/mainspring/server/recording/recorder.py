@@ -43,7 +43,7 @@ log = logging.getLogger("mainspring")
 
 MANY = 250  # endings in a flush, from which on tasks of this process may fire between its slices
 SLICE = 1000  # endings that are announced in one step of the event loop
-FULL_FLUSH = FLUSH_ITEMS * SUCCESSES  # endings; if so many wait while others are written, the second flush begins
+SECOND_FLUSH_FROM = FLUSH_ITEMS * SUCCESSES  # endings that wait while others are written
 # Flushes that are written or under way: acknowledgements wait for the oldest, and agents keep what is not acknowledged.
 MOST_UNSETTLED = 16
 
@@ -73,7 +73,7 @@ class Recorder:
     """
 
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
-        self._first, self._second = _Connections(database), _Connections(database)
+        self._first_connections, self._second_connections = _Connections(database), _Connections(database)
         self._catalogue = catalogue
         self._reports = Reports()
         self.tallies = Tallies(lambda job: job in catalogue.jobs)
@@ -104,7 +104,7 @@ class Recorder:
         self._reports.add(link, sequence, reports)
         self.idle.clear()
         self.wake.set()
-        if self._unsettled and self._reports.endings >= FULL_FLUSH:
+        if self._unsettled and self._reports.endings >= SECOND_FLUSH_FROM:
             self.second_wake.set()
 
     async def room(self, link: ServerLink) -> None:
@@ -117,9 +117,10 @@ class Recorder:
 
         While the second flush is under way, a small one waits for it, and so does one with anything but successes.
         """
-        if self._alone.locked() and (self._reports.endings < FULL_FLUSH or len(self._unsettled) >= MOST_UNSETTLED):
+        is_small = self._reports.endings < SECOND_FLUSH_FROM  # a larger one costs less
+        if self._alone.locked() and (is_small or len(self._unsettled) >= MOST_UNSETTLED):
             async with self._alone:
-                pass  # a larger flush costs less, and not too many may wait for the second one
+                pass
         flush = next((flush for flush in self._unsettled if not flush.is_written and not flush.is_under_way), None)
         if flush is None:
             if not self._reports:
@@ -129,27 +130,27 @@ class Recorder:
             flush.drop_ended_starts()
             self._unsettled.append(flush)
         async with nullcontext() if flush.has_only_successes else self._alone:
-            return await self._write(flush, self._first)
+            return await self._write(flush, self._first_connections)
 
     async def flush_beside(self) -> int:
-        """The second flush: once FULL_FLUSH endings wait, write the successes at the heads of the sessions' queues.
+        """The second flush: once so many endings wait, write the successes at the heads of the sessions' queues.
 
         PostgreSQL then has work while this process reads its answer to the other and prepares the next. An agent
         reports nothing about an attempt after its success, and what the session reported before is written, or is
         itself a success: so no report on an attempt overtakes an earlier one.
         """
         async with self._alone:
-            if self._reports.endings < FULL_FLUSH or self._others_first or len(self._unsettled) >= MOST_UNSETTLED:
+            if self._reports.endings < SECOND_FLUSH_FROM or self._must_wait or len(self._unsettled) >= MOST_UNSETTLED:
                 self._note_idle()
                 return 0
             flush = self._reports.take(only_successes=True)
             if not flush.settles:
                 return 0  # something else comes first
             self._unsettled.append(flush)
-            return await self._write(flush, self._second)
+            return await self._write(flush, self._second_connections)
 
     @property
-    def _others_first(self) -> bool:
+    def _must_wait(self) -> bool:
         """Whether a flush that was taken must be written first, because frames queued behind it may be about the same
         attempts: it has failed, or it holds other reports than successes and is not written yet."""
         return any(flush.has_failed or not (flush.is_written or flush.has_only_successes) for flush in self._unsettled)

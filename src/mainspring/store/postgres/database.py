@@ -252,7 +252,7 @@ class Database:
             async with asyncio.timeout(self._pool_wait):
                 await self._pool_places.acquire()
         except TimeoutError:
-            if (why := self._breaker.why_down) is not None:  # those who have the places wait for it too
+            if (why := self._breaker.why_down) is not None:  # the callers that have the places wait for it too
                 raise StoreUnavailable(why) from None
             raise Busy(f"no connection to PostgreSQL was free within {self._pool_wait:g} s; try again") from None
 

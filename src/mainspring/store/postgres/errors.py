@@ -80,7 +80,7 @@ def translate(error: BaseException) -> MainspringError | None:
         return None
     match error:
         case asyncpg.exceptions.DiskFullError():
-            return StoreUnavailable(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work goes on")
+            return StoreUnavailable(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work continues")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
             return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
         case asyncpg.exceptions.LockNotAvailableError() | asyncpg.exceptions.ObjectInUseError():

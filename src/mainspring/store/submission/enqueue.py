@@ -1,7 +1,7 @@
 """Enqueue: submissions on our own connections: several in one statement, and claimed as they are created.
 
 Through the SQL functions of 0001_schema.sql (Submission, Batches).
-Next: server/cluster/listener.py
+Next: server/cluster/listener.py (in the process of a server: server/dispatch/submissions.py)
 """
 
 from __future__ import annotations

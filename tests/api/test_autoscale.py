@@ -38,7 +38,7 @@ async def test_the_trigger_of_keda_finds_the_number_of_agents(dsn: str, database
     assert (trigger["type"], trigger["metadata"]["authMode"]) == ("metrics-api", "bearer")
     [reference] = authentication["spec"]["secretTargetRef"]
     assert reference["parameter"] == "token"
-    _, token = await tokens.create(conn, "keda", role=Role.METRICS)
+    _, token = await tokens.create(conn, "keda", role=Role.VIEWER)
     await jobs.register(conn, {"hello": define(command(["true"]), {})})
     autoscale._kept.clear()
     parts = urlsplit(trigger["metadata"]["url"])

@@ -128,7 +128,7 @@ ALLOWED: dict[str, set[Role]] = {
     "GET /figures": READS,
     "GET /figures/jobs": READS,
     "GET /queues": READS,
-    "GET /autoscale": READS | METRICS,
+    "GET /autoscale": READS,
     "GET /hold": READS,
     "POST /hold": ACTS,
     "POST /release": ACTS,

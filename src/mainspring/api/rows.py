@@ -190,7 +190,7 @@ FLEET = (
     Row(cluster.job_figures, "GET", "/figures/jobs", READS, computes=True),
     Row(cluster.queues, "GET", "/queues", READS),
     Row(failing.failing, "GET", "/failing", READS),
-    Row(autoscale.autoscale, "GET", "/autoscale", SCRAPES),
+    Row(autoscale.autoscale, "GET", "/autoscale", READS),
     Row(holds.show, "GET", "/hold", READS),
     Row(holds.hold, "POST", "/hold", ACTS),
     Row(holds.release, "POST", "/release", ACTS),

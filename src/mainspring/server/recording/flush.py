@@ -82,6 +82,7 @@ class ReportFrame(NamedTuple):
     reports: Sequence[Report]
     size: int
     weight: float  # in items of a flush
+    endings: int
     has_only_successes: bool  # or nothing
 
 
@@ -158,11 +159,12 @@ class Reports:
         """`link.received_bytes` are those of this frame; within one process it has none, and its items count."""
         count = sum(len(items(report)) for report in reports)
         size = ITEM + (link.received_bytes or ITEM * count)
-        self.endings += sum(len(report.endings) for report in reports if isinstance(report, Finished))
+        endings = sum(len(report.endings) for report in reports if isinstance(report, Finished))
+        self.endings += endings
         queue = self._queues.setdefault(link, _Queue())
         weights = [_weight(report) for report in reports]
         weight, has_only_successes = sum(weight for weight, _ in weights), all(is_so for _, is_so in weights)
-        queue.frames.append(ReportFrame(sequence, reports, size, weight, has_only_successes))
+        queue.frames.append(ReportFrame(sequence, reports, size, weight, endings, has_only_successes))
         queue.size += size
         if queue.size > SLOW_DOWN_FROM:
             link.is_congested = True
@@ -208,7 +210,7 @@ class Reports:
             frame = queue.frames.popleft()
             flush.add(link, frame)
             taken += frame.size
-            self.endings -= sum(len(report.endings) for report in frame.reports if isinstance(report, Finished))
+            self.endings -= frame.endings
         queue.size -= taken
         if queue.frames:
             self._queues[link] = queue  # behind the others

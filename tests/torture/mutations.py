@@ -92,10 +92,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "server/recording/recorder.py",
-                "        with self.offering(batch.endings) as offer:\n",
-                "        for link, sequence in batch.settles.items():\n"
+                "        with self.offering(flush.endings) as offer:\n",
+                "        for link, sequence in flush.settles.items():\n"
                 "            link.settle_now(sequence)\n"
-                "        with self.offering(batch.endings) as offer:\n",
+                "        with self.offering(flush.endings) as offer:\n",
             ),
         ),
         REPORTS_UNDER_WAY,

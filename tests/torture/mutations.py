@@ -354,9 +354,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "agent/run/chunks.py",
-                "        if call.stopping is not None:\n            self._cancel(call)\n\n    def _time_out",
+                "        if call.stopping is not None:\n            self._cancel(call)\n\n    def _stop_all",
                 "        if call.stopping is not None and reason != 'lost':\n"
-                "            self._cancel(call)\n\n    def _time_out",
+                "            self._cancel(call)\n\n    def _stop_all",
             ),
         ),
         AWAY,

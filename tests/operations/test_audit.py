@@ -107,6 +107,8 @@ CHANGES: dict[str, Prepared] = {
     "job.change": on(jobs.put, "hello", echo(retries=2)),
     "job.delete": on(jobs.delete, "idle"),
     "job.reveal": on(jobs.show, "hello", reveal=True),
+    "schedule.reveal": on(schedules.show, "nightly", reveal=True),
+    "setting.reveal": on(settings.show, reveal=True),
     "task.reveal": on(tasks.show, task=lambda world: world.make_task(), reveal=True),
     "schedule.create": on(schedules.put, "new", ScheduleSpec(job="hello", every="1h", enabled=True)),
     "schedule.edit": on(schedules.edit, "nightly", {"every": "2h"}),
@@ -260,7 +262,7 @@ READS = {
     "condition.health": {"health"},
     "definitions.jobs": {"listing", "find"},
     "work.output": {"read", "resolve"},
-    "definitions.schedules": {"listing", "count", "show", "find"},
+    "definitions.schedules": {"listing", "count", "find"},
     "condition.failing": {"failing"},
     "planning.timeline": {"show"},
     "planning.coming": {"next_fires", "missed", "strips"},
@@ -282,7 +284,6 @@ READS = {
     "parts.masked_json": {"masked_task", "masked_progress", "masked_batch", "masked_json"},
     "parts.workload": {"read"},
     "definitions.holds": {"show", "view"},
-    "settings": {"show"},
     "work.tasks": {
         "submit",
         "submit_each",
@@ -312,9 +313,9 @@ AUDITED = {
     "planning.skips": {"skip", "unskip"},
     "condition.fleet": {"drain", "undrain"},
     "definitions.holds": {"hold_job", "hold", "release_job", "release"},
-    "settings": {"edit"},
+    "settings": {"edit", "show"},
     "definitions.jobs": {"put", "edit", "delete", "show"},
-    "definitions.schedules": {"put", "edit", "enable", "disable", "delete", "run", "act"},
+    "definitions.schedules": {"put", "edit", "enable", "disable", "delete", "run", "act", "show"},
     "work.tasks": {"cancel", "skip", "pause", "resume", "restart", "retry", "change", "act", "show", "status"},
 }
 

@@ -12,7 +12,9 @@ from tests.operations.conftest import echo
 from mainspring.errors import Forbidden
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.flows.batches import Callback
-from mainspring.operations.definitions import jobs
+from mainspring.model.schedules.schedule_spec import ScheduleSpec
+from mainspring.operations import settings
+from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.work import batches, tasks
 from mainspring.operations.work.batches import NewBatch
 from mainspring.store.batches.batches import BatchView
@@ -72,3 +74,30 @@ async def test_secrets_of_callbacks_are_masked_unless_an_admin_reveals_them(conn
     assert await revealed(conn) == [("batch.reveal", f"batch:{made.id}")]
     with pytest.raises(Forbidden):
         await batches.show(conn, VIEWER, made.id, reveal=True)
+
+
+async def test_secrets_of_a_schedule_are_masked_unless_an_admin_reveals_them(conn: Connection) -> None:
+    await jobs.put(conn, ADMIN, "hello", echo())
+    await schedules.put(conn, ADMIN, "nightly", ScheduleSpec(job="hello", every="1h", args=ARGS))
+    shown = (await schedules.show(conn, VIEWER, "nightly")).schedule
+    assert shown.policies.args == shown.spec.args == SHOWN
+    found = (await schedules.show(conn, ADMIN, "nightly", reveal=True)).schedule
+    assert found.policies.args == found.spec.args == ARGS
+    assert await revealed(conn) == [("schedule.reveal", "schedule:nightly")]
+    with pytest.raises(Forbidden):
+        await schedules.show(conn, VIEWER, "nightly", reveal=True)
+
+
+async def test_the_address_that_is_a_credential_is_masked_in_settings_unless_an_admin_reveals_it(
+    conn: Connection,
+) -> None:
+    url = "https://hc.example/0123456789abcdef0123"
+    await settings.edit(conn, ADMIN, {"heartbeat_url": url})
+    assert (await settings.show(conn, VIEWER)).heartbeat_url == "https://hc.example/***"
+    found = await settings.show(conn, ADMIN, reveal=True)
+    assert found.heartbeat_url == url
+    assert url in [one.value for one in found.details]
+    assert await revealed(conn) == [("setting.reveal", "settings")]
+    for actor in (VIEWER, Actor("token:some", Role.ADMIN, jobs=("report*",))):
+        with pytest.raises(Forbidden):
+            await settings.show(conn, actor, reveal=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -25,6 +25,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.operations import access, backfill, settings, skips
 from mainspring.operations.condition import fleet
 from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
+from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.operations.work import tasks
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
@@ -146,6 +147,7 @@ CHANGES: dict[str, Prepared] = {
     "task.resume": on(tasks.resume, task=paused),
     "task.restart": on(tasks.restart, task=World.running),
     "task.retry": on(tasks.retry, task=World.cancelled),
+    "task.change": on(tasks.change, task=lambda world: world.make_task(), priority="high"),
     "token.create": on(access.create_token, "new", role=Role.VIEWER),
     "token.revoke": on(access.revoke_token, lambda world: world.token),
     "login.create": on(access.create_login, role=Role.VIEWER),
@@ -345,6 +347,40 @@ async def test_what_changes_nothing_is_not_audited(world: World) -> None:
     assert await last_entry(world.conn) == last + 1
     await access.revoke_token(world.conn, ALICE, world.token)
     assert await last_entry(world.conn) == last + 1
+
+
+async def changes_of(conn: Connection, action: str) -> list[dict[str, Any]]:
+    """Of each entry, the oldest first: path → what was, and what is."""
+    entries = (await access.list_audit(conn, ALICE, action=action, limit=100)).items[::-1]
+    return [{name: (one.old, one.new) for name, one in (entry.changes or {}).items()} for entry in entries]
+
+
+async def test_of_a_task_the_audit_tells_what_it_was_before(world: World) -> None:
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    id = await world.make_task(run_at=later, priority=5)
+    await tasks.change(world.conn, ALICE, id, priority=7)
+    await tasks.change(world.conn, ALICE, id, priority=7, now=True)
+    first, second = await changes_of(world.conn, "task.change")
+    assert first == {"priority": (5, 7)}
+    assert second.keys() == {"run_at"}
+    old, new = map(datetime.fromisoformat, second["run_at"])
+    assert old == later > new
+
+
+async def test_of_many_tasks_the_audit_tells_what_each_was_before(world: World) -> None:
+    made = {await world.make_task(priority=number % 3): number % 3 for number in range(70)}
+    step = await tasks.act(world.conn, ALICE, "change", TaskFilter(id=list(made)), priority=7)
+    assert step.done == 70
+    found = await changes_of(world.conn, "task.change")
+    assert {path: both for each in found for path, both in each.items()} == {
+        f"{id}.priority": (was, 7) for id, was in made.items()
+    }
+
+
+async def test_of_a_daemon_that_is_deleted_the_audit_tells_what_it_was(world: World) -> None:
+    await daemons.delete(world.conn, ALICE, "up")
+    [found] = await changes_of(world.conn, "daemon.delete")
+    assert found["job"] == ("up", None)
 
 
 async def test_the_audit_tells_old_and_new_and_no_secret(world: World) -> None:

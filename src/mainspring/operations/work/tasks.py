@@ -315,11 +315,9 @@ async def change(
     at = None if run_at is None else check_instant(run_at, field="run_at")
     await _check(conn, actor, id)
     async with conn.transaction():
-        state = (await control.change(conn, id, priority=level, run_at=at, now=now)).label
-        given = {"priority": level, "run_at": at, "now": now or None}
-        detail = {name: value for name, value in given.items() if value is not None}
-        await audit.record(conn, actor, "task.change", f"task:{id}", detail)
-    return TaskStateView(id, state)
+        done = await control.change(conn, id, priority=level, run_at=at, now=now)
+        await audit.changed(conn, actor, "task.change", f"task:{id}", done.before._asdict(), done.after._asdict())
+    return TaskStateView(id, done.state.label)
 
 
 # ── act on many ─────────────────────────────────────────────────────────────────────────────────
@@ -369,10 +367,7 @@ async def _step(
     found = await search.ids(conn, filters, before=before, limit=limit)
     ids = found.ids
     async with conn.transaction():
-        done = await wanted.each(conn, ids) if ids else set()
-        if done:
-            detail = {"tasks": sorted(done), **wanted.detail}
-            await audit.record(conn, actor, f"task.{wanted.action}", f"{len(done)} tasks", detail)
+        done = await wanted.each(conn, actor, ids) if ids else set()
     skipped = []
     for id in [id for id in ids if id not in done]:
         try:

@@ -178,7 +178,11 @@ async def test_pages_go_on_until_the_task_has_ended(viewer: httpx2.AsyncClient, 
     second = (await viewer.get(f"/tasks/{task}/output?after={first['next']}")).json()
     assert ([piece["number"] for piece in second["items"]], second["next"]) == ([*range(101, 151)], "5.150")
     await conn.execute(END, task)
-    assert (await viewer.get(f"/tasks/{task}/output?after=5.150")).json() == {"items": [], "next": None, "previous": None}
+    assert (await viewer.get(f"/tasks/{task}/output?after=5.150")).json() == {
+        "items": [],
+        "next": None,
+        "previous": None,
+    }
 
 
 async def test_pages_go_back_to_the_beginning(viewer: httpx2.AsyncClient, conn: Connection, task: int) -> None:

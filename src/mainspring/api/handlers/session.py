@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.api import idempotency
 from mainspring.api.answers import Answer, answer
 from mainspring.api.bodies import as_json, check_json_type, read
 from mainspring.api.call import Call
@@ -57,6 +58,7 @@ async def handle_show(call: Call) -> Answer:
 
 async def handle_login(call: Call) -> Answer:
     call.check_query()
+    idempotency.key_of(call)  # one that is malformed is refused; a login is not replayed: decision 42
     data = await read(call.receive, call.headers)
     check_json_type(call.headers)
     call.api.origins.check_not_foreign(call.origin, call.headers)

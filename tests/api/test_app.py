@@ -107,6 +107,19 @@ async def test_unknown_parameters_paths_and_methods_are_told(admin: Caller) -> N
     assert wrong.headers["allow"] == "GET, HEAD"
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", "/api/v1/health"), ("GET", "/metrics"), ("GET", "/openapi.json")),
+        *(("GET", "/api/v1/session"), ("POST", "/api/v1/session"), ("DELETE", "/api/v1/session")),
+    ],
+)
+async def test_unknown_parameters_are_refused_where_there_are_none(admin: Caller, method: str, path: str) -> None:
+    told = assert_problem(await admin.request(method, f"{path}?verbose=1", json={}), 422, "validation")
+    assert told["field"] == "verbose"
+    assert_problem(await admin.request(method, f"{path}?namespace=other", json={}), 404, "not_found")
+
+
 async def test_a_request_id_is_taken_over_if_it_is_one(admin: Caller) -> None:
     ours = await admin.get("/api/v1/servers", headers={"Mainspring-Request-Id": "mine-7"})
     assert ours.headers["mainspring-request-id"] == "mine-7"

@@ -125,6 +125,7 @@ async def test_a_refused_line_has_its_number_and_the_others_are_committed(
         (2, "malformed", "line"),
         (4, "job_not_found", "job"),
     ]
+    assert [one["id"] for one in refused] == [None, None], "members with default values are never left out"
     assert done == {"done": True, "accepted": 2, "refused": 2}
     assert await count(conn) == 2
 

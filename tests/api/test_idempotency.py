@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx2
 import pytest
 
+from mainspring.api.app import Api
 from mainspring.model.access.actors import Role
+from mainspring.operations import access
 from mainspring.store.access import idempotency
 from mainspring.store.postgres.database import Connection, Database
-from tests.api.conftest import Caller, MakeCaller
+from tests.api.conftest import ACTOR, Caller, MakeCaller, over
 from tests.api.test_app import assert_problem, submitted
 
 KEY = {"Idempotency-Key": "k-1"}
@@ -94,3 +97,15 @@ async def test_a_repeated_submission_tells_where_its_task_is_however_long_it_wai
         assert answer.headers["location"] == f"/api/v1/tasks/{first.json()['id']}"
     assert [answer.headers.get("idempotency-replayed") for answer in (first, again, waited)] == [None, "true", "true"]
     assert await conn.fetchval("select count(*) from mainspring.task") == 1
+
+
+async def test_a_login_refuses_a_malformed_key_and_is_not_replayed(api: Api, conn: Connection) -> None:
+    code = (await access.create_login(conn, ACTOR)).code
+    async with over(api) as browser:
+
+        async def log_in(key: str) -> httpx2.Response:
+            return await browser.post("/api/v1/session", json={"code": code}, headers={"Idempotency-Key": key})
+
+        assert assert_problem(await log_in("k" * 201), 422, "validation")["field"] == "idempotency-key"
+        assert (await log_in("k-1")).status_code == 200
+        assert_problem(await log_in("k-1"), 401, "unauthorized")

@@ -58,6 +58,23 @@ async def test_long_arguments_are_answered_as_they_were_stored(admin: Caller, ma
     assert (listed["args"], listed["checkpoint"]) == (LARGE, LARGE)
 
 
+@pytest.mark.parametrize("rows", [20, 1_000, 5_000], ids=["short", "in steps", "huge"])
+async def test_secrets_in_long_arguments_are_masked(admin: Caller, make_task: MakeTask, rows: int) -> None:
+    given = {"rows": [{"id": number, "login": {"password": "hunter2"}} for number in range(rows)]}
+    id = await make_task(args=json.dumps(given))
+    shown = {"rows": [{"id": number, "login": {"password": "***"}} for number in range(rows)]}
+    assert (await admin.get(f"/api/v1/tasks/{id}")).json()["args"] == shown
+    [listed] = (await admin.get("/api/v1/tasks?fields=all")).json()["items"]
+    assert listed["args"] == shown
+    assert (await admin.get(f"/api/v1/tasks/{id}?reveal=true")).json()["args"] == given
+
+
+async def test_long_arguments_that_cannot_be_searched_are_not_shown(admin: Caller, make_task: MakeTask) -> None:
+    """Only SQL can write it."""
+    id = await make_task(args=json.dumps({"password": "hunter2", "n": 2**60, "text": "x" * 20_000}))
+    assert (await admin.get(f"/api/v1/tasks/{id}")).json()["args"] == "***"
+
+
 async def test_an_operation_that_is_not_for_http_returns_values_however_long(
     conn: Connection, make_task: MakeTask
 ) -> None:

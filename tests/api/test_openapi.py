@@ -100,6 +100,17 @@ def test_headers_and_common_parameters_stand_where_they_work() -> None:
     assert listing["args"]["style"] == "deepObject"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("JobView", "ScheduleView", "CalendarView", "Daemon", "TaskView", "TaskSummary", "TaskDetail", "BatchView"),
+        *("BatchDetail", "RuleView", "AlertRuleView", "ChannelView", "SecretView"),
+    ],
+)
+def test_views_say_in_which_namespace_they_are(name: str) -> None:
+    assert "namespace" in COMPONENTS[name]["required"]
+
+
 def test_statuses_are_those_that_occur() -> None:
     def answered(name: str) -> set[str]:
         return {status for status in OPERATIONS[name]["responses"] if status < "4"}

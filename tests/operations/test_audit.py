@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -25,6 +25,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.operations import access, backfill, settings, skips
 from mainspring.operations.condition import fleet
 from mainspring.operations.definitions import calendars, daemons, holds, jobs, rules, schedules, secrets
+from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.operations.work import tasks
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection
@@ -107,6 +108,9 @@ CHANGES: dict[str, Prepared] = {
     "job.change": on(jobs.put, "hello", echo(retries=2)),
     "job.delete": on(jobs.delete, "idle"),
     "job.reveal": on(jobs.show, "hello", reveal=True),
+    "schedule.reveal": on(schedules.show, "nightly", reveal=True),
+    "setting.reveal": on(settings.show, reveal=True),
+    "task.reveal": on(tasks.show, task=lambda world: world.make_task(), reveal=True),
     "schedule.create": on(schedules.put, "new", ScheduleSpec(job="hello", every="1h", enabled=True)),
     "schedule.edit": on(schedules.edit, "nightly", {"every": "2h"}),
     "schedule.enable": on(schedules.enable, "off"),
@@ -143,6 +147,7 @@ CHANGES: dict[str, Prepared] = {
     "task.resume": on(tasks.resume, task=paused),
     "task.restart": on(tasks.restart, task=World.running),
     "task.retry": on(tasks.retry, task=World.cancelled),
+    "task.change": on(tasks.change, task=lambda world: world.make_task(), priority="high"),
     "token.create": on(access.create_token, "new", role=Role.VIEWER),
     "token.revoke": on(access.revoke_token, lambda world: world.token),
     "login.create": on(access.create_login, role=Role.VIEWER),
@@ -197,7 +202,7 @@ async def test_a_change_is_audited_with_who_made_it(world: World, action: str) -
     call = await CHANGES[action](world)
     before, last = await everything(world.conn, ("audit",)), await last_entry(world.conn)
     await call()
-    assert action == "job.reveal" or await everything(world.conn, ("audit",)) != before, "nothing was changed"
+    assert action.endswith(".reveal") or await everything(world.conn, ("audit",)) != before, "nothing was changed"
     [row] = await world.conn.fetch("select * from mainspring.audit where id > $1", last)
     assert (row["actor"], row["role"], row["action"]) == ("token:alice", "admin", action)
     assert (row["address"], row["request_id"], row["refused"]) == ("10.0.0.7", "r-1", None)
@@ -240,7 +245,7 @@ READS = {
     "manifests.present": {"load", "schedules_named"},
     "manifests.difference": {"compare"},
     "manifests.describe": {"described", "digest"},
-    "work.batches": {"listing", "show", "check"},
+    "work.batches": {"listing", "check"},
     "work.flows": {"submit", "of_task", "of_batch"},  # as tasks: each says itself who submitted it
     "condition.cluster": {
         "servers",
@@ -259,7 +264,7 @@ READS = {
     "condition.health": {"health"},
     "definitions.jobs": {"listing", "find"},
     "work.output": {"read", "resolve"},
-    "definitions.schedules": {"listing", "count", "show", "find"},
+    "definitions.schedules": {"listing", "count", "find"},
     "condition.failing": {"failing"},
     "planning.timeline": {"show"},
     "planning.coming": {"next_fires", "missed", "strips"},
@@ -278,16 +283,14 @@ READS = {
     "parts.by_name": {"page"},
     "parts.slices": {"in_slices"},
     "parts.task_detail": {"detail"},
+    "parts.masked_json": {"masked_task", "masked_progress", "masked_batch", "masked_json"},
     "parts.workload": {"read"},
     "definitions.holds": {"show", "view"},
-    "settings": {"show"},
     "work.tasks": {
         "submit",
         "submit_each",
         "listing",
         "count",
-        "show",
-        "status",
         "attempts",
         "children",
     },  # a task says itself who submitted it, and when
@@ -302,7 +305,8 @@ AUDITED = {
     "definitions.rules": {"put", "delete"},
     "definitions.secrets": {"put", "delete", "rotate"},
     "manifests.manifest": {"apply", "export"},  # tests/operations/test_manifests.py
-    "work.batches": {"create", "close", "cancel", "retry"},
+    "parts.revealing": {"reveal"},
+    "work.batches": {"create", "close", "cancel", "retry", "show"},
     "alerting.alert_rules": {"put", "edit", "delete"},
     "alerting.channels": {"put", "edit", "delete", "send_test"},
     "alerting.mutes": {"create", "delete"},
@@ -311,10 +315,10 @@ AUDITED = {
     "planning.skips": {"skip", "unskip"},
     "condition.fleet": {"drain", "undrain"},
     "definitions.holds": {"hold_job", "hold", "release_job", "release"},
-    "settings": {"edit"},
+    "settings": {"edit", "show"},
     "definitions.jobs": {"put", "edit", "delete", "show"},
-    "definitions.schedules": {"put", "edit", "enable", "disable", "delete", "run", "act"},
-    "work.tasks": {"cancel", "skip", "pause", "resume", "restart", "retry", "change", "act"},
+    "definitions.schedules": {"put", "edit", "enable", "disable", "delete", "run", "act", "show"},
+    "work.tasks": {"cancel", "skip", "pause", "resume", "restart", "retry", "change", "act", "show", "status"},
 }
 
 
@@ -343,6 +347,40 @@ async def test_what_changes_nothing_is_not_audited(world: World) -> None:
     assert await last_entry(world.conn) == last + 1
     await access.revoke_token(world.conn, ALICE, world.token)
     assert await last_entry(world.conn) == last + 1
+
+
+async def changes_of(conn: Connection, action: str) -> list[dict[str, Any]]:
+    """Of each entry, the oldest first: path → what was, and what is."""
+    entries = (await access.list_audit(conn, ALICE, action=action, limit=100)).items[::-1]
+    return [{name: (one.old, one.new) for name, one in (entry.changes or {}).items()} for entry in entries]
+
+
+async def test_of_a_task_the_audit_tells_what_it_was_before(world: World) -> None:
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    id = await world.make_task(run_at=later, priority=5)
+    await tasks.change(world.conn, ALICE, id, priority=7)
+    await tasks.change(world.conn, ALICE, id, priority=7, now=True)
+    first, second = await changes_of(world.conn, "task.change")
+    assert first == {"priority": (5, 7)}
+    assert second.keys() == {"run_at"}
+    old, new = map(datetime.fromisoformat, second["run_at"])
+    assert old == later > new
+
+
+async def test_of_many_tasks_the_audit_tells_what_each_was_before(world: World) -> None:
+    made = {await world.make_task(priority=number % 3): number % 3 for number in range(70)}
+    step = await tasks.act(world.conn, ALICE, "change", TaskFilter(id=list(made)), priority=7)
+    assert step.done == 70
+    found = await changes_of(world.conn, "task.change")
+    assert {path: both for each in found for path, both in each.items()} == {
+        f"{id}.priority": (was, 7) for id, was in made.items()
+    }
+
+
+async def test_of_a_daemon_that_is_deleted_the_audit_tells_what_it_was(world: World) -> None:
+    await daemons.delete(world.conn, ALICE, "up")
+    [found] = await changes_of(world.conn, "daemon.delete")
+    assert found["job"] == ("up", None)
 
 
 async def test_the_audit_tells_old_and_new_and_no_secret(world: World) -> None:

@@ -16,7 +16,7 @@ from mainspring.operations.requests import large_values
 from mainspring.operations.requests.large_json import at_once
 from mainspring.operations.requests.large_values import SELDOM, LargeValue, count, encode_in_steps, take_apart
 
-SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text()
+SCALARS = st.none() | st.booleans() | st.integers(1 - 2**53, 2**53 - 1) | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=60)
 MANY: Any = {"rows": [{"id": number, "values": [1, [2], {}]} for number in range(5_000)], "n": [[]] * 3_000, "": 1}
 

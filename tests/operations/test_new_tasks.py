@@ -18,7 +18,7 @@ from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.operations.work import batches, tasks
 from mainspring.store.postgres.database import Connection, Database
 
-BIG = 2**53 + 1
+BIG = 2**53
 
 
 async def submit(conn: Connection, **options: Any) -> Submitted:

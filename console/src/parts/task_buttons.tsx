@@ -166,11 +166,14 @@ function Priority({ task, changed, close }: { task: TaskDetail; changed: () => v
   );
 }
 
+/** A value that the API has masked, or a part of one: a password of its own in an address. */
+const MASKED = /"\*\*\*"|[:=/]\*\*\*/;
+
 /** The same job with other arguments, as a new task. What was typed stays, whatever is refreshed behind it. */
 function Again({ task, close }: { task: TaskDetail; close: () => void }) {
   const [text, setText] = useState(() => JSON.stringify(task.args ?? {}, null, 2));
   const given = readObject(text);
-  const wrong = "fault" in given ? given.fault : null;
+  const wrong = "fault" in given ? given.fault : MASKED.test(text) ? "*** hides a secret; give the value itself" : null;
   const run = async () => {
     const same = { priority: task.priority, tags: task.tags, concurrency_key: task.concurrency_key, timeout: task.timeout, retries: task.retries, stalls_after: task.stalls_after };
     const kept = Object.fromEntries(Object.entries(same).filter(([, value]) => value !== null && !(Array.isArray(value) && !value.length)));
@@ -179,7 +182,7 @@ function Again({ task, close }: { task: TaskDetail; close: () => void }) {
     go(link`tasks/${made.id}`);
   };
   return (
-    <FormDialog title={`Run ${task.job} again`} word="Submit" needs="submitter" refused={wrong && "the arguments are no JSON object"} run={run} close={close} wide>
+    <FormDialog title={`Run ${task.job} again`} word="Submit" needs="submitter" refused={wrong && ("fault" in given ? "the arguments are no JSON object" : "an argument is masked")} run={run} close={close} wide>
       {(fault) => (
         <Text
           label="Arguments, as JSON"

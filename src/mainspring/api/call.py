@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, quote
 
-from mainspring.api import bodies
+from mainspring.api import bodies, parameters
 from mainspring.api.access.guard import Caller
 from mainspring.api.access.origins import Origin
 from mainspring.api.lent import LentConnection
@@ -85,6 +85,10 @@ class Call:
     def asked(self, name: str) -> str | None:
         """A query parameter that the handler reads itself."""
         return next((value for wire, value in self.query if wire == name), None)
+
+    def check_query(self) -> None:
+        """Refuse parameters that its row does not have, where a handler needs none."""
+        parameters.from_query(self.row.shape, self.query, also=("namespace",))
 
     def common_headers(self) -> list[tuple[str, str]]:
         """On every answer of ours."""

@@ -15,7 +15,7 @@ from mainspring.errors import StaleVersion
 from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import check_unmasked, masked, restored
 from mainspring.model.settings import SETTINGS, RunTimeSettings, check_change, in_force
-from mainspring.operations.parts import reach
+from mainspring.operations.parts import reach, revealing
 from mainspring.store.access import audit
 from mainspring.store.cluster import settings
 from mainspring.store.cluster.settings import Stored
@@ -40,9 +40,12 @@ class SettingsView(RunTimeSettings, frozen=True, kw_only=True):
     details: list[SettingView]
 
 
-async def show(conn: Connection, actor: Actor) -> SettingsView:
-    """The settings in force."""
-    return _view(await settings.stored(conn))
+async def show(conn: Connection, actor: Actor, *, reveal: bool = False) -> SettingsView:
+    """The settings in force. Secrets are masked, unless an admin wants to see them: that is audited."""
+    if reveal:
+        reach.check_all(actor, "settings are those")
+        await revealing.reveal(conn, actor, "setting", "settings")
+    return _view(await settings.stored(conn), reveal=reveal)
 
 
 async def edit(conn: Connection, actor: Actor, change: dict[str, Any], *, version: int | None = None) -> SettingsView:
@@ -70,8 +73,10 @@ async def edit(conn: Connection, actor: Actor, change: dict[str, Any], *, versio
         return _view(await settings.stored(conn))
 
 
-def _view(stored: Mapping[str, Stored]) -> SettingsView:
-    values = masked(in_force({name: one.value for name, one in stored.items()}))
+def _view(stored: Mapping[str, Stored], *, reveal: bool = False) -> SettingsView:
+    values = in_force({name: one.value for name, one in stored.items()})
+    if not reveal:
+        values = masked(values)
     details = []
     for name, setting in SETTINGS.items():
         one = stored.get(name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -10,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.access.masking import MASK, check_unmasked, masked
+from mainspring.model.access import masking
+from mainspring.model.access.masking import (
+    MASK,
+    check_unmasked,
+    mask_arguments_in_steps,
+    masked,
+    may_hide_in_steps,
+)
 from mainspring.model.tasks.define_http import http
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.jobs import Definition
@@ -67,6 +76,12 @@ def test_arguments_are_hidden_if_their_names_leave_no_doubt() -> None:
     assert masked(given) == {"args": {**given["args"], "password": MASK, "api_key": MASK}}
 
 
+@pytest.mark.parametrize("nested", [{"db": {"password": "hunter2"}}, {"all": [[{"login": {"password": "hunter2"}}]]}])
+def test_arguments_are_hidden_however_deep_they_are(nested: Any) -> None:
+    assert "hunter2" not in str(masked({"args": nested}))
+    assert masked(nested) == nested, "outside of arguments and the like a name alone hides nothing"
+
+
 def test_a_reference_to_a_secret_stays() -> None:
     given: dict[str, Any] = {"env": {"PGPASSWORD": {"$secret": "db"}, "TOKEN": {"$secret": "db", "value": "hunter2"}}}
     assert masked(given) == {"env": {"PGPASSWORD": {"$secret": "db"}, "TOKEN": MASK}}
@@ -89,6 +104,26 @@ def test_what_has_nothing_to_hide_has_the_same_json() -> None:
     assert masked(definition) is definition
 
 
+def test_an_assignment_is_hidden_behind_others() -> None:
+    shown = "a=b,token=***&page=2 x-api-key=*** pwd= auth==***"
+    assert masked("a=b,token=x&page=2 x-api-key=y pwd= auth==z") == shown.replace("auth==***", "auth=***")
+
+
+T = TypeVar("T")
+
+
+def run(steps: Generator[None, None, T]) -> tuple[T, int]:
+    """What it returns, and how often it let others run."""
+    rests = 0
+    while True:
+        try:
+            next(steps)
+            rests += 1
+        except StopIteration as ended:
+            found: T = ended.value
+            return found, rests
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
     lambda inner: (
@@ -97,6 +132,42 @@ JSON = st.recursive(
     ),
     max_leaves=20,
 )
+
+
+TEXTS = st.sampled_from(["hunter2", "postgres://u:hunter2@db/x", "token=hunter2 x", "a=b", "", "day"])
+NAMES = st.sampled_from(
+    ["env", "headers", "password", "API_KEY", "key", "ping_url", "$secret", "args", "day", "Author"]
+)
+ARGUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(ARGUMENTS)
+def test_arguments_are_masked_in_steps_as_they_are_in_one_go(value: Any) -> None:
+    expected = masked({"args": {"all": value}})["args"]["all"]
+    assert run(mask_arguments_in_steps(copy.deepcopy(value)))[0] == expected
+    if expected != value:
+        assert run(may_hide_in_steps(msgspec.json.encode(value)))[0]
+
+
+def test_long_arguments_leave_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "SEARCHED", 100)
+    words = " ".join(["word", "token=hunter2", "quoted"] * 500)
+    given = {"rows": [{"id": number, "password": "hunter2"} for number in range(5_000)], "text": words}
+    shown, rests = run(mask_arguments_in_steps(given))
+    assert "hunter2" not in str(shown)
+    assert shown["text"] == masked(words)
+    assert rests > 10
+    assert run(may_hide_in_steps(b'"harmless"' * 1_000)) == (False, 100)
+
+
+def test_the_trace_of_a_secret_is_found_where_parts_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "SEARCHED", 100)
+    for before in range(80, 120):
+        assert run(may_hide_in_steps(b"x" * before + b'"PassWord": 1' + b"x" * 200))[0]
 
 
 def shape(value: Any) -> Any:

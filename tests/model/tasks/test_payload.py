@@ -29,8 +29,8 @@ def nested(levels: int, kind: type = list) -> Any:
         (True, "true"),
         ({}, "{}"),
         ({"a": [1, 2.5, "é", None]}, '{"a":[1,2.5,"é",null]}'),
-        (2**53, str(2**53)),
-        (-(2**53), str(-(2**53))),
+        (2**53 - 1, str(2**53 - 1)),
+        (1 - 2**53, str(1 - 2**53)),
         ({1: "x"}, '{"1":"x"}'),
         ((1, 2), "[1,2]"),
         (datetime(2026, 11, 15, tzinfo=UTC), '"2026-11-15T00:00:00Z"'),
@@ -55,8 +55,8 @@ REFUSED = {
     "NaN": math.nan,
     "Infinity": math.inf,
     "minus Infinity": {"a": [-math.inf]},
-    "2**53 + 1": 2**53 + 1,
-    "-2**53 - 1": {"a": -(2**53) - 1},
+    "2**53": 2**53,
+    "-2**53": {"a": -(2**53)},
     "an integer that cannot even be printed": 10**5000,
     "65 lists": nested(MAX_DEPTH + 1),
     "65 objects": nested(MAX_DEPTH + 1, dict),
@@ -92,7 +92,7 @@ def test_exactly_1_mb_passes() -> None:
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none() | st.booleans() | st.integers(1 - 2**53, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abé", max_size=3), inner, max_size=4),
     max_leaves=20,
@@ -124,7 +124,7 @@ TYPED = {
     "NaN": "[NaN]",
     "Infinity": "-Infinity",
     "a number that overflows": "1e999",
-    "2**53 + 1": str(2**53 + 1),
+    "2**53": str(2**53),
     "5,000 digits": "9" * 5000,
     "65 lists": "[" * 65 + "]" * 65,
     "100,000 lists": "[" * 100_000,
@@ -185,7 +185,7 @@ BEYOND = {
     "surrogate": '"\\ud800"',
     "400 digits": "9" * 400 + ".5",
     "1e400": "1e400",
-    "2**53 + 1": str(2**53 + 1),
+    "2**53": str(2**53),
     "65 levels": "[" * 65 + "]" * 65,
     "3000 levels": "[" * 3000 + "]" * 3000,
     "unclosed": "[" * 100_000,

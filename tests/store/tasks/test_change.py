@@ -46,12 +46,12 @@ async def test_what_waits_gets_another_priority_and_time_and_stays_where_it_is(
 ) -> None:
     task = await make_task(state)
     before = await row(conn, task)
-    assert await change(conn, task, priority=9, run_at=FAR) is state
+    assert (await change(conn, task, priority=9, run_at=FAR)).state is state
     after = await row(conn, task)
     assert (after["priority"], after["run_at"]) == (9, FAR)
     kept = set(after.keys()) - {"priority", "run_at"}
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
-    assert await change(conn, task, now=True) is state
+    assert (await change(conn, task, now=True)).state is state
     assert (await row(conn, task))["run_at"] <= await conn.fetchval("select mainspring.now()")
     assert (await row(conn, task))["priority"] == 9
 

@@ -46,6 +46,7 @@ async def handle_health(call: Call) -> Answer:
 
 
 async def handle_openapi(call: Call) -> Answer:
+    call.check_query()
     described = call.api.described.get(call.base)
     if described is None:
         described = await asyncio.to_thread(_describe, call.api.rows, call.base)  # it takes a tenth of a second

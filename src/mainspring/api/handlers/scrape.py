@@ -72,6 +72,7 @@ async def metrics(conn: Connection, actor: Actor) -> str:
 
 
 async def handle_metrics(call: Call) -> Answer:
+    call.check_query()
     reach.check_all(call.actor, "metrics are those")
     content_type, body = await call.api.scrape.render(call.headers.get("accept", ""))
     return Answer(200, body, [("Content-Type", content_type)])
@@ -94,6 +95,7 @@ class Noticed:
 
 
 async def handle_health(call: Call) -> Answer:
+    call.check_query()
     try:
         async with call.api.connections.acquire() as conn:
             found = await health.health(conn, call.actor, **call.api.bound(call.row))

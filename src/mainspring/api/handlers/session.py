@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.api import idempotency
 from mainspring.api.answers import Answer, answer
 from mainspring.api.bodies import as_json, check_json_type, read
 from mainspring.api.call import Call
@@ -50,11 +51,14 @@ def _with_csrf(who: access.Who, csrf: str | None, call: Call | None = None) -> S
 
 async def handle_show(call: Call) -> Answer:
     assert call.caller is not None
+    call.check_query()
     async with call.api.connections.acquire() as conn:
         return await answer(_with_csrf(await access.who(conn, call.actor), call.caller.csrf, call), 200)
 
 
 async def handle_login(call: Call) -> Answer:
+    call.check_query()
+    idempotency.key_of(call)  # one that is malformed is refused; a login is not replayed: decision 42
     data = await read(call.receive, call.headers)
     check_json_type(call.headers)
     call.api.origins.check_not_foreign(call.origin, call.headers)
@@ -73,6 +77,7 @@ async def handle_login(call: Call) -> Answer:
 
 async def handle_logout(call: Call) -> Answer:
     assert call.caller is not None
+    call.check_query()
     async with call.api.connections.acquire() as conn:
         await logout(conn, call.actor)
     call.api.guard.forget(call.caller.identity)

@@ -38,9 +38,10 @@ def settings(context: click.Context) -> None:
 
 
 @settings.operation("list", "mainspring settings list", "mainspring settings --json | jq .aging")
-async def list_settings(client: Client) -> None:
+@click.option("--reveal", is_flag=True, help="Show secrets, in place of ***; that is audited.")
+async def list_settings(client: Client, reveal: bool) -> None:
     """Show all settings: the values in force, their defaults and what they mean."""
-    found = await client.call(operations.settings.show)
+    found = await client.call(operations.settings.show, reveal=reveal)
     if print_if_json(found):
         return
     table(
@@ -52,12 +53,13 @@ async def list_settings(client: Client) -> None:
 
 @settings.operation("get", "mainspring settings get aging")
 @click.argument("name")
-async def get_setting(client: Client, name: str) -> None:
+@click.option("--reveal", is_flag=True, help="Show secrets, in place of ***; that is audited.")
+async def get_setting(client: Client, name: str, reveal: bool) -> None:
     """Show the value of one setting."""
     from mainspring.model.settings import find
 
     find(name)
-    view = _named(await client.call(operations.settings.show), name)
+    view = _named(await client.call(operations.settings.show, reveal=reveal), name)
     if not print_if_json(view):
         click.echo(_told(view.value))
 

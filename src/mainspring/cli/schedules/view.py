@@ -96,9 +96,10 @@ def _remark(view: ScheduleView) -> str:
 
 @operation("show", "mainspring schedule show nightly", "mainspring schedule show nightly --json")
 @click.argument("name", type=name_of("schedule"))
-async def show(client: Client, name: str) -> None:
+@click.option("--reveal", is_flag=True, help="Show secrets, in place of ***; that is audited.")
+async def show(client: Client, name: str, reveal: bool) -> None:
     """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
-    found = await client.call(operations.schedules.show, name)
+    found = await client.call(operations.schedules.show, name, reveal=reveal)
     if print_if_json(found):
         return
     fields(_schedule_fields(found))

@@ -112,9 +112,10 @@ def _left(view: BatchView) -> str | None:
 
 @batch.operation("show", "mainspring batch show 17", "mainspring batch show 17 --json | jq .failed_ids")
 @click.argument("id", type=task_id, metavar="ID")
-async def show(client: Client, id: int) -> None:
+@click.option("--reveal", is_flag=True, help="Show secrets, in place of ***; that is audited.")
+async def show(client: Client, id: int, reveal: bool) -> None:
     """Show one batch: its counts, how fast it goes, its callbacks, and up to 100 of the tasks that failed."""
-    view = await client.call(operations.batches.show, id)
+    view = await client.call(operations.batches.show, id, reveal=reveal)
     if print_if_json(view):
         return
     fields(

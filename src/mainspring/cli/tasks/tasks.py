@@ -222,11 +222,12 @@ async def _search(
 
 @task.operation("show", "mainspring task show 17", "mainspring task show 17 --json | jq .result")
 @click.argument("id", type=task_id, metavar="ID")
-async def show(client: Client, id: int) -> None:
+@click.option("--reveal", is_flag=True, help="Show secrets, in place of ***; that is audited.")
+async def show(client: Client, id: int, reveal: bool) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
     from mainspring.model.schedules.story import armed
 
-    view = await client.call(operations.tasks.show, id)
+    view = await client.call(operations.tasks.show, id, reveal=reveal)
     if print_if_json(view):
         return
     fields(

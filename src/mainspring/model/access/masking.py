@@ -10,7 +10,7 @@ Next: store/access/audit.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -36,9 +36,26 @@ _TOKEN = re.compile(r"(?=.*[0-9])[A-Za-z0-9_-]{16,}|[A-Za-z0-9_-]{32,}")
 
 _PLAIN = (bool, int, float)  # they hold no secret
 
+# JSON that has none of these, in lower case, holds nothing that is hidden in arguments.
+_TRACES = tuple(
+    trace.encode()
+    for trace in (
+        *("auth", "cookie", "token", "secret", "passw", "passphrase", "pwd", "signature", "credential", "://"),
+        *("apikey", "api_key", "api-key", "access_key", "accesskey", "access-key", "privatekey", "private_key"),
+        *('"headers"', '"env"', '"environment"', *(f'"{name}"' for name in sorted(_ADDRESSES))),
+    )
+)
+_LONGEST_TRACE = max(map(len, _TRACES))
+
+SEARCHED = 32 * 1024  # characters that are searched in a step: less than a millisecond
+VALUES = 1_000  # that are looked at in a step
+
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 _BARE_USER = re.compile(r"(https?://)[^\s/:@]+@", re.IGNORECASE)  # a token without a name
-_ASSIGNED = re.compile(rf"((?:[\w-]*(?:{_NAMES}|api[_-]?key|access[_-]?key)[\w-]*)=)[^\s&#'\"]+", re.IGNORECASE)
+# The name is searched by itself: one pattern for all of it would try each part of a long word, base64 for one.
+_ASSIGNMENT = re.compile(r"(?<![\w-])[\w-]+=")
+_ASSIGNED_NAME = re.compile(rf"{_NAMES}|api[_-]?key|access[_-]?key", re.IGNORECASE)
+_ASSIGNED_VALUE = re.compile(r"[^\s&#'\"]+")
 
 
 def masked(value: T) -> T:
@@ -55,7 +72,8 @@ def _masked(value: Any, names: re.Pattern[str] | None) -> Any:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, dict):
-        members = {name: _member(name, one, names) for name, one in value.items()}
+        inner = _names_in(value, names)
+        members = {name: _member(name, one, inner) for name, one in value.items()}
         return value if _same(members.values(), value.values()) else members
     if type(value) in (list, tuple):
         items = [_masked(one, names) for one in value]
@@ -74,20 +92,97 @@ def _same(ones: Iterable[object], others: Iterable[object]) -> bool:
     return all(one is other for one, other in zip(ones, others, strict=True))
 
 
+def _names_in(value: dict[Any, Any], names: re.Pattern[str] | None) -> re.Pattern[str] | None:
+    """Of the members of this mapping, in one whose hidden members have `names`. The name of a secret is shown."""
+    return None if is_reference(value) else names
+
+
 def _member(name: Any, value: Any, names: re.Pattern[str] | None) -> Any:
-    if names is not None and isinstance(name, str) and names.search(name) and value not in (None, "", True, False):
-        return value if is_reference(value) else MASK
+    if _hides(name, value, names):
+        return MASK
     if isinstance(value, str) and name in _ADDRESSES:
         return masked_url(value)
-    return _masked(value, _MEMBERS.get(name) if isinstance(name, str) and isinstance(value, dict) else names)
+    return _masked(value, _names_below(name, value, names))
+
+
+def _hides(name: Any, value: Any, names: re.Pattern[str] | None) -> bool:
+    if names is None or not isinstance(name, str) or names.search(name) is None:
+        return False
+    return value not in (None, "", True, False) and not is_reference(value)
+
+
+def _names_below(name: Any, value: Any, names: re.Pattern[str] | None) -> re.Pattern[str] | None:
+    """What hides a member in arguments or headers does so however deep they are nested."""
+    return _MEMBERS.get(name, names) if isinstance(name, str) and isinstance(value, dict) else names
+
+
+def mask_arguments_in_steps(value: Any) -> Generator[None, None, Any]:
+    """What `masked` makes of the value of a member `args`. What was just read from JSON, and is nobody else's, is
+    changed in place, however long it is; others run between two steps."""
+    root = [value]
+    open: list[tuple[Any, re.Pattern[str] | None]] = [(root, _SECRET_ARGUMENT)]
+    looked = 0
+    while open:
+        container, names = open.pop()
+        is_mapping = type(container) is dict
+        if is_mapping:
+            names = _names_in(container, names)
+        for place, one in container.items() if is_mapping else enumerate(container):
+            looked += 1
+            if looked % VALUES == 0:
+                yield
+            name = place if is_mapping else None
+            if _hides(name, one, names):
+                container[place] = MASK  # of a mapping that is walked only the values may change
+            elif type(one) in (dict, list):
+                open.append((one, _names_below(name, one, names)))
+            elif type(one) is str and len(one) > SEARCHED:
+                container[place] = yield from _text_in_steps(one)
+            elif type(one) is str:
+                container[place] = _member(name, one, names)
+    return root[0]
+
+
+def may_hide_in_steps(data: bytes) -> Generator[None, None, bool]:
+    """Whether arguments, as PostgreSQL writes jsonb, may hold what is hidden: only then they need to be decoded."""
+    for start in range(0, len(data), SEARCHED):
+        part = data[start : start + SEARCHED + _LONGEST_TRACE].lower()
+        if any(trace in part for trace in _TRACES):
+            return True
+        yield
+    return False
 
 
 def _text(text: str) -> str:
-    found = _ASSIGNED.sub(rf"\g<1>{MASK}", text) if "=" in text else text
+    found = _without_assigned(text) if "=" in text else text
     if "://" in text:
         found = _PASSWORD.sub(rf"\g<1>:{MASK}@", found)
         found = _BARE_USER.sub(rf"\g<1>{MASK}@", found)
     return text if found == text else found
+
+
+def _without_assigned(text: str) -> str:
+    parts, shown = list[str](), 0
+    for found in _ASSIGNMENT.finditer(text):
+        if found.start() < shown or _ASSIGNED_NAME.search(found[0]) is None:
+            continue
+        if (value := _ASSIGNED_VALUE.match(text, found.end())) is not None:
+            parts += (text[shown : found.end()], MASK)
+            shown = value.end()
+    return "".join((*parts, text[shown:])) if parts else text
+
+
+def _text_in_steps(text: str) -> Generator[None, None, str]:
+    """The same of a long text, in parts that end behind a space or a quote, where there is one."""
+    parts, start = list[str](), 0
+    while start < len(text):
+        stop = start + SEARCHED
+        if stop < len(text):
+            stop = max(text.rfind(end, start, stop) for end in " \n\"'") + 1 or stop
+        parts.append(_text(text[start:stop]))
+        start = stop
+        yield
+    return "".join(parts)
 
 
 def masked_url(url: str) -> str:

@@ -120,7 +120,7 @@ def check_value(value: Any, what: str, depth: int = 1) -> None:
     if isinstance(value, int):
         if not is_exact(value):
             raise ValidationError(
-                f"{what}: an integer beyond ±2^53 loses digits in other languages; pass it as a string",
+                f"{what}: an integer beyond ±2^53−1 loses digits in other languages; pass it as a string",
                 field=what,
             )
     elif isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Numbers: those that every language reads exactly, which ends at 2^53 where numbers are floats.
+"""Numbers: those that every language reads exactly, which are below 2^53 where numbers are floats.
 
 Next: model/tasks/payload.py
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mainspring.errors import ValidationError, shown
 
-MAX_INTEGER = 2**53
+MAX_INTEGER = 2**53 - 1  # as a float 2^53 is also what 2^53 + 1 becomes
 
 
 def is_exact(number: int) -> bool:
@@ -17,6 +17,6 @@ def is_exact(number: int) -> bool:
 
 def check_id(id: object, *, field: str, of: str = "a task") -> int:
     """The number of a task, a batch, …: from 1 on, and below 2^53."""
-    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id < MAX_INTEGER:
+    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id <= MAX_INTEGER:
         raise ValidationError(f"{field}: {shown(id)} is not the number of {of}; give 1 to 2^53−1", field=field)
     return id

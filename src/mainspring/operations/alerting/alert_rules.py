@@ -44,6 +44,7 @@ class AlertRuleView(msgspec.Struct, frozen=True):
     evaluated_at: datetime | None
     told_at: datetime | None  # the last message
     problem: str | None  # why it could not be evaluated the last time
+    namespace: str = "default"
 
 
 class AlertRuleChange(msgspec.Struct, frozen=True):

@@ -126,7 +126,7 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
         stored = await _find(conn, actor, name, lock=True)
         check_version("daemon", name, stored.version, version)
         await schedules.delete(conn, name)
-        await audit.record(conn, actor, "daemon.delete", f"daemon:{name}")
+        await audit.changed(conn, actor, "daemon.delete", f"daemon:{name}", stored.defined, None)
 
 
 async def start(conn: Connection, actor: Actor, name: str) -> DaemonChange:

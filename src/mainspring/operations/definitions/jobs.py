@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from mainspring.errors import Forbidden, JobInUse, JobNotFound, StaleVersion
-from mainspring.model.access.actors import Actor, Role
+from mainspring.errors import JobInUse, JobNotFound, StaleVersion
+from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import check_unmasked, masked
 from mainspring.model.limits.holds import Hold
 from mainspring.model.placement.placement import requirements_of
@@ -26,7 +26,7 @@ from mainspring.operations.definitions.holds import HoldView
 from mainspring.operations.definitions.holds import view as hold_view
 from mainspring.operations.definitions.secrets import check_references
 from mainspring.operations.pages import Page
-from mainspring.operations.parts import by_name
+from mainspring.operations.parts import by_name, revealing
 from mainspring.operations.parts.by_name import check_version
 from mainspring.operations.parts.slices import Slices
 from mainspring.store.access import audit
@@ -103,9 +103,7 @@ async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = Fals
     """
     job = await find(conn, actor, name)
     if reveal:
-        check_may_reveal(actor)
-        async with conn.transaction():
-            await audit.record(conn, actor, "job.reveal", f"job:{name}", {"version": job.version})
+        await revealing.reveal(conn, actor, "job", f"job:{name}", {"version": job.version})
     live = await jobs.live_counts(conn)
     requirements, agents = requirements_of(job.definition), await registry.loaded(conn)
     able = AbleAgents(able_names(requirements, agents), why(requirements, agents))
@@ -184,15 +182,6 @@ async def find(conn: Connection, actor: Actor, name: str) -> Job:
     """The job, if the actor reaches it; else it is not found."""
     check_reached(actor, check_path_name(name, field="job"))
     return await jobs.find(conn, name)
-
-
-def check_may_reveal(actor: Actor) -> None:
-    if actor.role is not Role.ADMIN:
-        raise Forbidden(
-            f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin",
-            role=Role.ADMIN,
-            roles=[Role.ADMIN],
-        )
 
 
 def check_reached(actor: Actor, name: str) -> None:

@@ -39,6 +39,7 @@ class RuleView(msgspec.Struct, frozen=True):
     shift: int | None
     force: bool
     enabled: bool
+    namespace: str = "default"
 
 
 class RuleChange(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from mainspring.model.words.names import check_name, check_note, check_path_name
 from mainspring.operations import pages
 from mainspring.operations.definitions import jobs
 from mainspring.operations.pages import Page
-from mainspring.operations.parts import by_name
+from mainspring.operations.parts import by_name, revealing
 from mainspring.operations.parts.by_name import check_version
 from mainspring.operations.parts.slices import Slices
 from mainspring.operations.planning import schedule_views
@@ -126,11 +126,16 @@ async def count(
     return Count(min(reached, MOST_COUNTED), reached <= MOST_COUNTED)
 
 
-async def show(conn: Connection, actor: Actor, name: str) -> ScheduleDetail:
-    """One schedule: its spec, its policies, its next plan times, its last run, and how it does by its SLO."""
+async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = False) -> ScheduleDetail:
+    """One schedule: its spec, its policies, its next plan times, its last run, and how it does by its SLO.
+
+    Secrets are masked, unless an admin wants to see them: that is audited.
+    """
     stored = await find(conn, actor, name)
+    if reveal:
+        await revealing.reveal(conn, actor, "schedule", f"schedule:{name}", {"version": stored.version})
     last = (await schedule_views.last_fires(conn, [stored]))[stored.id]
-    found = view(stored, last)
+    found = view(stored, last, reveal=reveal)
     coming = [] if found.next is None else schedule_views.coming(stored, schedule_views.FIRES_SHOWN)
     objective = stored.schedule.policies.slo
     state = None if objective is None else await slo.state(conn, stored.id, objective)

@@ -43,6 +43,7 @@ class SecretView(msgspec.Struct, frozen=True):
     created_by: str
     updated_at: datetime
     updated_by: str
+    namespace: str = "default"
 
 
 class SecretChange(msgspec.Struct, frozen=True):

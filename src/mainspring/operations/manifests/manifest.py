@@ -19,12 +19,12 @@ from mainspring.model.manifests.job_spec import JobSpec, job_spec_of
 from mainspring.model.manifests.manifest import VERSION, Manifest, Wanted, wanted_in_steps
 from mainspring.model.schedules.schedule_spec import spec_of
 from mainspring.model.words.names import check_name
-from mainspring.operations.definitions.jobs import check_may_reveal
 from mainspring.operations.manifests import present
 from mainspring.operations.manifests.describe import Change, described, digest
 from mainspring.operations.manifests.difference import Action, Difference, compare
 from mainspring.operations.manifests.present import Present, batches, schedules_named
 from mainspring.operations.manifests.writing import Writing
+from mainspring.operations.parts import revealing
 from mainspring.operations.parts.slices import Slices, in_slices
 from mainspring.store.access import audit
 from mainspring.store.manifests import owners
@@ -159,9 +159,7 @@ async def export(conn: Connection, actor: Actor, *, set_name: str | None = None,
     if set_name is not None:
         check_name(set_name, field="set")
     if reveal:
-        check_may_reveal(actor)
-        async with conn.transaction():
-            await audit.record(conn, actor, "manifest.reveal", f"manifest:{set_name or ''}")
+        await revealing.reveal(conn, actor, "manifest", f"manifest:{set_name or ''}")
     found = Manifest(VERSION, set_name, {}, {}, {})
     names = await owners.owned(conn, set_name, "job")
     await _export_jobs(conn, actor, names, found, reveal=reveal)

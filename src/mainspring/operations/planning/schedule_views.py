@@ -121,7 +121,7 @@ def changed(done: Changed) -> ScheduleChange:
     return ScheduleChange(view(done.stored), done.recalled, created=False, changed=done.recalled is not None)
 
 
-def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
+def view(stored: Stored, last: Sequence[FireView] = (), *, reveal: bool = False) -> ScheduleView:
     """The one place where schedules become visible."""
     schedule = stored.schedule
     words, problem = schedule.expression, stored.problem
@@ -132,6 +132,7 @@ def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
     except ValidationError as error:  # a timezone that this host does not know
         problem = error.message
     zone = zone_or_utc(schedule.timezone)
+    policies, spec = schedule.policies, spec_of(schedule, enabled=stored.enabled)
     return ScheduleView(
         name=schedule.name,
         namespace="default",
@@ -143,10 +144,12 @@ def view(stored: Stored, last: Sequence[FireView] = ()) -> ScheduleView:
         state=_state(stored, problem, has_next=bool(following)),
         next=following[0] if following else None,
         last=last_ended(last),
-        drift=[] if stored.code is None else [_drift(*one) for one in differences(stored.code, schedule)],
+        drift=[]
+        if stored.code is None
+        else [_drift(*one, reveal=reveal) for one in differences(stored.code, schedule)],
         problem=problem,
-        policies=AllPolicies(**msgspec.structs.asdict(masked(schedule.policies))),
-        spec=masked(spec_of(schedule, enabled=stored.enabled)),
+        policies=AllPolicies(**msgspec.structs.asdict(policies if reveal else masked(policies))),
+        spec=spec if reveal else masked(spec),
         skips=[skip_view(skip, zone) for skip in stored.skips],
         enabled=stored.enabled,
         runs=stored.runs,
@@ -166,9 +169,9 @@ def skip_view(skip: Skip, zone: ZoneInfo) -> SkipView:
     return SkipView(start, until, skip.by, skip.note, made_at)
 
 
-def _drift(field: str, code: Any, in_force: Any) -> Drift:
-    told = [masked({field: msgspec.to_builtins(one)})[field] for one in (code, in_force)]
-    return Drift(field, *told)
+def _drift(field: str, code: Any, in_force: Any, *, reveal: bool) -> Drift:
+    told = [msgspec.to_builtins(one) for one in (code, in_force)]
+    return Drift(field, *(told if reveal else [masked({field: one})[field] for one in told]))
 
 
 def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:

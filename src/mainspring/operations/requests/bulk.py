@@ -53,7 +53,9 @@ class Committed(msgspec.Struct, frozen=True):
     ids: list[int | None]
 
 
-class RefusedLine(msgspec.Struct, frozen=True, omit_defaults=True):
+class RefusedLine(msgspec.Struct, frozen=True):
+    """Told from the other answers by its member `line`."""
+
     line: int
     code: str
     message: str

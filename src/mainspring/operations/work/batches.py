@@ -21,6 +21,8 @@ from mainspring.model.words.names import check_name
 from mainspring.model.words.numbers import MAX_INTEGER, check_id
 from mainspring.operations import pages
 from mainspring.operations.pages import LIMIT, Page, check_limit
+from mainspring.operations.parts import revealing
+from mainspring.operations.parts.masked_json import masked_batch
 from mainspring.store.access import audit
 from mainspring.store.batches import batches
 from mainspring.store.batches.batches import BatchView
@@ -75,7 +77,7 @@ async def create(conn: Connection, actor: Actor, batch: NewBatch) -> BatchView:
     async with conn.transaction():
         id: int = await drivers.submit(conn, given)
         await audit.record(conn, actor, "batch.create", f"batch:{id}", {"name": given.name})
-        return await batches.get(conn, id)
+        return await masked_batch(await batches.get(conn, id))
 
 
 async def listing(
@@ -103,7 +105,7 @@ async def listing(
         created_by=actor.name if actor.jobs else None,
         limit=limit + 1,
     )
-    return pages.page(found, limit, given, lambda one: one.id)
+    return pages.page([await masked_batch(one) for one in found], limit, given, lambda one: one.id)
 
 
 def _state(label: object) -> BatchState:
@@ -113,10 +115,17 @@ def _state(label: object) -> BatchState:
     return BatchState.from_label(label)
 
 
-async def show(conn: Connection, actor: Actor, id: int) -> BatchDetail:
-    """A batch with its counts, its callbacks, and up to 100 of the tasks that failed."""
+async def show(conn: Connection, actor: Actor, id: int, *, reveal: bool = False) -> BatchDetail:
+    """A batch with its counts, its callbacks, and up to 100 of the tasks that failed.
+
+    Secrets in the arguments of callbacks are masked, unless an admin wants to see them: that is audited.
+    """
     await check(conn, actor, id)
     view = await batches.get(conn, id)
+    if reveal:
+        await revealing.reveal(conn, actor, "batch", f"batch:{id}")
+    else:
+        view = await masked_batch(view)
     return BatchDetail(**msgspec.structs.asdict(view), failed_ids=await batches.failed(conn, id))
 
 
@@ -133,7 +142,7 @@ async def close(conn: Connection, actor: Actor, id: int) -> BatchView:
     async with conn.transaction():
         if await batches.close(conn, id):
             await audit.record(conn, actor, "batch.close", f"batch:{id}")
-        return await batches.get(conn, id)
+        return await masked_batch(await batches.get(conn, id))
 
 
 async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False) -> BatchView:
@@ -145,7 +154,7 @@ async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False)
         if not was_live:
             raise BatchEnded(f"batch: {id} has ended ({view.outcome}); nothing to cancel", field="batch", id=id)
         await audit.record(conn, actor, "batch.cancel", f"batch:{id}", {"live": view.live, "kill": kill})
-    return view
+    return await masked_batch(view)
 
 
 async def retry(conn: Connection, actor: Actor, id: int, *, callbacks_again: bool = False) -> BatchView:
@@ -161,4 +170,4 @@ async def retry(conn: Connection, actor: Actor, id: int, *, callbacks_again: boo
         detail = {"failed": view.failed + view.timed_out + view.lost, "callbacks_again": callbacks_again}
         if within:
             await audit.record(conn, actor, "batch.retry", f"batch:{id}", detail)
-        return await batches.get(conn, id)
+        return await masked_batch(await batches.get(conn, id))

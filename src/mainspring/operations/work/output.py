@@ -143,7 +143,7 @@ class PieceView(msgspec.Struct, frozen=True, omit_defaults=True):
     base64: str | None = None
 
 
-class OutputPage(msgspec.Struct, frozen=True, omit_defaults=True):
+class OutputPage(msgspec.Struct, frozen=True):
     items: list[PieceView]
     next: str | None  # `after` of the next page, which may be empty as yet; None: no more will come
     previous: str | None = None  # `before` of the page before it, with `before` only; None: this one is the first

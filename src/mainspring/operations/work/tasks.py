@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -21,7 +21,8 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.numbers import check_id
 from mainspring.operations import pages
 from mainspring.operations.pages import LIMIT, Page, check_limit
-from mainspring.operations.parts import task_detail
+from mainspring.operations.parts import revealing, task_detail
+from mainspring.operations.parts.masked_json import masked_task
 from mainspring.operations.parts.task_actions import ACTED_ON, Action, Wanted, wanted, why_skipped
 from mainspring.operations.parts.task_views import ActionStep, Skipped, TaskDetail, TaskRetried, TaskStateView
 from mainspring.operations.requests import new_tasks
@@ -43,6 +44,7 @@ WHOLE_SIZE = 4_000_000  # characters of such a page, from which it ends early
 FIRST_WHOLE = 5
 
 Fields = Literal["summary", "all"]
+Shown = TypeVar("Shown", bound=TaskView)
 
 
 # ── submit ──────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +120,7 @@ async def _whole(conn: Connection, filters: Filters, before: int | None, limit: 
     size, some, limit = 0, FIRST_WHOLE, min(limit, WHOLE_AT_ONCE)
     while True:
         part = await search.search(conn, filters, before=before, limit=min(some, limit - len(found)), whole=True)
-        found += part.tasks
+        found += [await masked_task(task) for task in part.tasks]
         size += part.size
         if part.next is None or part.searched_to is not None or len(found) >= limit or size >= WHOLE_SIZE:
             return part._replace(tasks=found)
@@ -171,10 +173,14 @@ async def _with_waits(conn: Connection, views: list[TaskSummary]) -> list[TaskSu
     return views
 
 
-async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
-    """One task with its last attempts, the runs of a broadcast, what it waits for, and when it came how far."""
+async def show(conn: Connection, actor: Actor, id: int, *, reveal: bool = False) -> TaskDetail:
+    """One task with its last attempts, the runs of a broadcast, what it waits for, and when it came how far.
+
+    Secrets in its arguments, its progress and its checkpoint are masked, unless an admin wants to see them: that is
+    audited. Its result is as its job returned it.
+    """
     await _check(conn, actor, id)
-    return await task_detail.detail(conn, actor, id)
+    return await _shown(conn, actor, await task_detail.detail(conn, actor, id), reveal=reveal)
 
 
 async def attempts(
@@ -203,10 +209,17 @@ async def children(
     return pages.page(found, limit, given, lambda child: (child.agent, child.id))
 
 
-async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
-    """The task alone, as it stands: cheaper than the whole."""
+async def status(conn: Connection, actor: Actor, id: int, *, reveal: bool = False) -> TaskView:
+    """The task alone, as it stands: cheaper than the whole. Secrets are masked as in the whole."""
     await _check(conn, actor, id)
-    return await tasks.get(conn, id)
+    return await _shown(conn, actor, await tasks.get(conn, id), reveal=reveal)
+
+
+async def _shown(conn: Connection, actor: Actor, view: Shown, *, reveal: bool) -> Shown:
+    if not reveal:
+        return await masked_task(view)
+    await revealing.reveal(conn, actor, "task", f"task:{view.id}")
+    return view
 
 
 # ── act on one ──────────────────────────────────────────────────────────────────────────────────
@@ -302,11 +315,9 @@ async def change(
     at = None if run_at is None else check_instant(run_at, field="run_at")
     await _check(conn, actor, id)
     async with conn.transaction():
-        state = (await control.change(conn, id, priority=level, run_at=at, now=now)).label
-        given = {"priority": level, "run_at": at, "now": now or None}
-        detail = {name: value for name, value in given.items() if value is not None}
-        await audit.record(conn, actor, "task.change", f"task:{id}", detail)
-    return TaskStateView(id, state)
+        done = await control.change(conn, id, priority=level, run_at=at, now=now)
+        await audit.changed(conn, actor, "task.change", f"task:{id}", done.before._asdict(), done.after._asdict())
+    return TaskStateView(id, done.state.label)
 
 
 # ── act on many ─────────────────────────────────────────────────────────────────────────────────
@@ -356,10 +367,7 @@ async def _step(
     found = await search.ids(conn, filters, before=before, limit=limit)
     ids = found.ids
     async with conn.transaction():
-        done = await wanted.each(conn, ids) if ids else set()
-        if done:
-            detail = {"tasks": sorted(done), **wanted.detail}
-            await audit.record(conn, actor, f"task.{wanted.action}", f"{len(done)} tasks", detail)
+        done = await wanted.each(conn, actor, ids) if ids else set()
     skipped = []
     for id in [id for id in ids if id not in done]:
         try:

@@ -28,6 +28,7 @@ class ChannelView(msgspec.Struct, frozen=True):
     delivered_at: datetime | None  # the last time that the receiver took a message
     failing_since: datetime | None  # since when it has refused all
     last_error: str | None
+    namespace: str = "default"
 
 
 class Stored(NamedTuple):

@@ -60,6 +60,7 @@ class BatchView(msgspec.Struct, frozen=True):
     cancelled_at: datetime | None
     retrying: bool  # what failed is being retried
     unreadable: list[str] = []
+    namespace: str = "default"
 
 
 # What was counted, and what has changed since.

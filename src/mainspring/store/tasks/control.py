@@ -22,8 +22,9 @@ Next: store/tasks/session_tasks.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from mainspring.errors import InvalidTransition
 from mainspring.model.tasks.pools import IS_DAEMON, IS_NOT_DAEMON, IS_PARKED
@@ -42,6 +43,7 @@ from mainspring.model.tasks.states import (
 )
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import readable
 from mainspring.store.tasks import jobs, partitions, tasks
 from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 from mainspring.store.views.task_views import TaskView
@@ -117,7 +119,8 @@ _IS_SINGLE = f"t.{IS_NOT_DAEMON} and t.parent_id is null"  # of a daemon or a br
 def _change(which: str, lock: str = "") -> str:
     return f"""
         with was as materialized (
-            select t.id, t.pool, t.gate, t.job_id, wanted.run_at,
+            select t.id, t.pool, t.gate, t.job_id, wanted.run_at, t.priority as old_priority, t.run_at as old_run_at,
+                   t.expires_at as old_expires_at,
                    t.{IS_PARKED} or (t.job_slot is not null or t.key_slot is not null)
                        and wanted.run_at > (select mainspring.now()) as returns,
                    t.job_slot is not null or t.key_slot is not null as has_slots,
@@ -140,9 +143,11 @@ def _change(which: str, lock: str = "") -> str:
                    key_slot = case when not was.returns then t.key_slot end
               from was
              where t.id = was.id and t.{IS_WAITING}
-            returning t.id, t.state, t.pool, t.priority, t.run_at
+            returning t.id, t.state, t.pool, t.priority, t.run_at, t.expires_at, was.old_priority, was.old_run_at,
+                      was.old_expires_at
         )
-        select state, id, ({hints.due("moved")}) as hints,
+        select state, id, priority, run_at, expires_at, old_priority, old_run_at, old_expires_at,
+               ({hints.due("moved")}) as hints,
                (select count(mainspring.slot_freed(was.gate, was.job_id, was.held_key))
                   from was where was.returns and was.has_slots) as freed
           from moved
@@ -154,15 +159,29 @@ _CHANGE, _CHANGE_ONES = _change("t.id = $1"), _change("t.id = any($1::bigint[])"
 _IS_REPLICA = f"select true from mainspring.task t where t.id = $1 and t.{IS_DAEMON}"
 
 
+class Waiting(NamedTuple):
+    """What can be changed of a task that waits."""
+
+    priority: int
+    run_at: datetime
+    expires_at: datetime | None
+
+
+class Changed(NamedTuple):
+    state: TaskState
+    before: Waiting
+    after: Waiting
+
+
 async def change(
     conn: Connection, task: int, *, priority: int | None = None, run_at: datetime | None = None, now: bool = False
-) -> TaskState:
-    """Returns its state. InvalidTransition if an agent has the task, or it has ended; with `now` it is due at once."""
+) -> Changed:
+    """Change a task that waits; with `now` it is due at once. InvalidTransition if an agent has it, or it has ended."""
     waiting = LIVE - ACTIVE
     for _ in range(100):  # it may be given back between the two statements
-        state: int | None = await conn.fetchval(_CHANGE, task, priority, run_at, now)
-        if state is not None:
-            return TaskState(state)
+        rows = await readable(conn, _CHANGE, task, priority, run_at, now)
+        if rows:
+            return _changed(rows[0])
         view = await tasks.get(conn, task)
         if view.parent is not None:
             raise tasks.refused(view, f"is a run of the broadcast {view.parent}, which decides when it runs", ())
@@ -174,9 +193,15 @@ async def change(
     raise InvalidTransition(f"task {task} changes too fast to be edited; try again", field="task")
 
 
-async def change_each(conn: Connection, given: Sequence[int], *, priority: int | None, now: bool) -> set[int]:
+async def change_each(conn: Connection, given: Sequence[int], *, priority: int | None, now: bool) -> dict[int, Changed]:
     """`change` for many, in one statement that waits for no lock; returns those that are changed."""
-    return {row["id"] for row in await conn.fetch(_CHANGE_ONES, given, priority, None, now)}
+    rows = await readable(conn, _CHANGE_ONES, given, priority, None, now)
+    return {row["id"]: _changed(row) for row in rows}
+
+
+def _changed(row: Mapping[str, Any]) -> Changed:
+    before = Waiting(row["old_priority"], row["old_run_at"], row["old_expires_at"])
+    return Changed(TaskState(row["state"]), before, Waiting(row["priority"], row["run_at"], row["expires_at"]))
 
 
 # ── skip ────────────────────────────────────────────────────────────────────────────────────────

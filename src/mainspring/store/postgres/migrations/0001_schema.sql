@@ -755,8 +755,8 @@ begin
 end
 $$;
 
--- Arguments are a JSON object of at most 1 MB (1048576 bytes) and 64 levels. Integers stay within ±2^53
--- (9007199254740992), which every language reads exactly, and other numbers within what a float can hold.
+-- Arguments are a JSON object of at most 1 MB (1048576 bytes) and 64 levels. Integers stay below 2^53
+-- (9007199254740992), so that every language reads them exactly, and other numbers within what a float can hold.
 create function mainspring.check_args(args jsonb) returns void
     language plpgsql immutable parallel safe
     set search_path = pg_catalog, pg_temp
@@ -795,11 +795,11 @@ begin
     if plain ~ '\d{16}' and exists (
         select from jsonb_path_query(args, 'strict $.**') as leaf(value)
          where case when jsonb_typeof(leaf.value) = 'number' then
-                   abs((leaf.value)::numeric) > 9007199254740992
+                   abs((leaf.value)::numeric) >= 9007199254740992
                    and ((leaf.value)::numeric % 1 = 0 or abs((leaf.value)::numeric) > 1e308)
                end
     ) then
-        raise exception 'args: an integer beyond ±2^53 loses digits in other languages; pass it as a string'
+        raise exception 'args: an integer beyond ±2^53−1 loses digits in other languages; pass it as a string'
             using errcode = 'MSV01';
     end if;
 end

@@ -283,7 +283,7 @@ READS = {
     "parts.by_name": {"page"},
     "parts.slices": {"in_slices"},
     "parts.task_detail": {"detail"},
-    "parts.masked_json": {"masked_task", "masked_progress", "masked_batch", "masked_json"},
+    "parts.masked_json": {"masked_task", "masked_batch", "masked_json"},
     "parts.workload": {"read"},
     "definitions.holds": {"show", "view"},
     "work.tasks": {

@@ -22,7 +22,6 @@ from mainspring.api.streams.sse import event
 from mainspring.errors import MainspringError, TaskNotFound
 from mainspring.model.tasks.states import ASSIGNED, PENDING, TERMINAL, TaskState
 from mainspring.operations import Connections
-from mainspring.operations.parts.masked_json import masked_progress
 from mainspring.store.figures import changes
 from mainspring.store.figures.changes import ChangedTask
 from mainspring.store.limits.waits import waits as find_waits
@@ -140,7 +139,6 @@ class Followed:
             waits = await find_waits(conn, waiting) if waiting else {}
             due = [id for id, (_, task) in shown.items() if task.result_due]
             ended = await tasks.ended(conn, due) if due else {}
-        shown = {id: (version, await masked_progress(task)) for id, (version, task) in shown.items()}
         for id, (version, task) in shown.items():
             if (known := self._tasks.get(id)) is not None:
                 known.version, known.task = version, task

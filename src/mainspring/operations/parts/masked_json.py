@@ -16,10 +16,9 @@ from mainspring.operations.parts.slices import in_slices
 from mainspring.operations.requests.large_json import decode_in_steps
 from mainspring.operations.requests.large_values import HUGE, LargeValue, encode_in_steps
 from mainspring.store.batches.batches import BatchView
-from mainspring.store.figures.changes import ChangedTask
 from mainspring.store.views.task_views import TaskSummary, TaskView
 
-HIDDEN = ("args", "progress", "checkpoint")  # members of a task in which secrets are hidden
+HIDDEN = ("args", "checkpoint")  # members of a task in which secrets are hidden: progress is written to be read
 LARGE = 16 * 1024  # bytes from which JSON is decoded in steps
 
 Task = TypeVar("Task", bound=TaskView | TaskSummary)
@@ -34,12 +33,6 @@ async def masked_task(task: Task) -> Task:
         if value and value is not msgspec.UNSET and (shown := await masked_json(value)) is not value:
             hidden[name] = shown
     return msgspec.structs.replace(task, **hidden) if hidden else task
-
-
-async def masked_progress(task: ChangedTask) -> ChangedTask:
-    """The task of a stream, whose other members hold no JSON."""
-    shown = await masked_json(task.progress) if task.progress else task.progress
-    return task if shown is task.progress else msgspec.structs.replace(task, progress=shown)
 
 
 async def masked_batch(batch: Batch) -> Batch:

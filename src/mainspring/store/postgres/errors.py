@@ -23,6 +23,7 @@ from mainspring.errors import (
     JobNotFound,
     MainspringError,
     QueueFull,
+    StoreFull,
     StoreUnavailable,
     TaskExists,
     ValidationError,
@@ -80,7 +81,7 @@ def translate(error: BaseException) -> MainspringError | None:
         return None
     match error:
         case asyncpg.exceptions.DiskFullError():
-            return StoreUnavailable(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work goes on")
+            return StoreFull(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work goes on")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
             return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
         case asyncpg.exceptions.LockNotAvailableError() | asyncpg.exceptions.ObjectInUseError():

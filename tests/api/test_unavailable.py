@@ -1,4 +1,4 @@
-"""PostgreSQL is there and cannot do it: no free connection, a full disk. The answer names which."""
+"""PostgreSQL is there and cannot do it: no free connection, a full disk, another schema. The answer names which."""
 
 from __future__ import annotations
 
@@ -92,3 +92,38 @@ async def test_a_full_disk_is_told_without_the_file_that_could_not_grow(
     assert "base/5/1234" in caplog.text, "the log has it"
     await conn.execute("drop trigger fail on mainspring.task")
     assert (await caller.post("/api/v1/tasks", json={"job": job})).status_code == 201
+
+
+async def test_a_database_without_the_schema_is_told_with_what_to_type(
+    empty_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = Database(empty_dsn).for_api()
+    api = make_api(pool)
+    async with over(api, headers={"Authorization": "Bearer ms_any"}) as caller:
+        for path in ("/api/v1/tasks", "/api/v1/health"):
+            answer = await caller.get(path)
+            told = assert_problem(answer, 503, "schema_mismatch")
+            assert told["message"].endswith("run `mainspring migrate`")
+            assert "relation" not in told["message"], "PostgreSQL's own words are for the log"
+            assert int(answer.headers["retry-after"]) >= 1
+    assert 'relation "mainspring.' in caplog.text
+    await api.close()
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table mainspring.task rename column priority to rank",
+        "alter function mainspring.enqueue rename to submit",
+        "alter schema mainspring rename to other",
+    ],
+    ids=["column", "function", "schema"],
+)
+async def test_a_schema_of_another_version_is_told_as_such(
+    caller: Caller, conn: Connection, job: str, change: str
+) -> None:
+    assert (await caller.post("/api/v1/tasks", json={"job": job})).status_code == 201
+    await conn.execute(change)
+    answer = await caller.post("/api/v1/tasks", json={"job": job})
+    assert_problem(answer, 503, "schema_mismatch")

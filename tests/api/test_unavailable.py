@@ -66,7 +66,7 @@ async def test_a_request_gets_a_connection_that_becomes_free_while_it_waits(
     assert (await caller.get("/api/v1/tasks")).status_code == 200
     async with all_connections_held(pool) as held:
         asking = asyncio.create_task(caller.get("/api/v1/tasks"))
-        while not pool._pool_places._waiters:
+        while not (pool._pool_places._waiters or asking.done()):
             await asyncio.sleep(0)
         assert not asking.done()
         await held.aclose()

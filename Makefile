@@ -5,7 +5,7 @@ unexport PYTHONDONTWRITEBYTECODE  # else each process of a run compiles all modu
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup console demo test test-fast check docs torture torture-mutations bench bench-peers clean
+.PHONY: setup console demo test test-fast check docs torture torture-mutations fuzz bench bench-peers clean
 
 setup: $(VENV)/.ready console
 
@@ -70,6 +70,13 @@ torture: setup
 # The same against code that is broken on purpose: each of the mutations must be noticed.
 torture-mutations: setup
 	$(BIN)/python -m tests.torture --mutations
+
+# Requests that schemathesis makes from the OpenAPI document, against the HTTP API on a real socket; a seed replays a run.
+# docs/explanation/torture.md#bad-input
+CASES ?= 10000
+
+fuzz: setup
+	$(BIN)/python -m tests.api.fuzz --cases $(CASES) --seed $(SEED)
 
 bench: setup
 	$(BIN)/python -m benchmarks

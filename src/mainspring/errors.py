@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
+from typing import Self
 
 MAX_MESSAGE = 2000  # characters of an error's message
 
@@ -324,6 +325,12 @@ class StoreUnavailable(MainspringError):
     """PostgreSQL cannot be reached, or failed during a statement; every write is safe to repeat."""
 
     code = "store_unavailable"
+
+    def for_another_caller(self) -> Self:
+        """The same error, without the traceback of the caller that met it first."""
+        own = type(self)(self.message, field=self.field, **self.details)
+        own.__cause__ = self
+        return own
 
 
 class StoreFull(StoreUnavailable):

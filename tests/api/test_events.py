@@ -297,6 +297,30 @@ async def test_another_server_goes_on_from_the_cursor_if_it_listened_too(
             assert missed in await changed(stream, missed)
 
 
+@pytest.mark.parametrize(
+    ("position", "missed"),
+    [
+        (0, ["first", "second"]),
+        (1000, ["second"]),
+        (2000, []),
+        (5, None),  # before the end of the sample from which changes are known
+        (10, ["first", "second"]),
+        (1050, ["first", "second"]),  # inside of a sample: what committed before its snapshot is told again
+        (1100, ["second"]),
+        (2005, ["second"]),
+        (2010, []),
+    ],
+)
+def test_a_position_of_another_server_counts_as_before_a_sample_that_was_under_way(
+    position: int, missed: list[str] | None
+) -> None:
+    """A sample takes time, and its snapshot may be at any point of it."""
+    room = hub.Hub(Database("postgresql://nowhere"), None).rooms["tasks"]
+    start, first, second = hub.Moment(0, 10), hub.Moment(1000, 1100), hub.Moment(2000, 2010)
+    room._kept.extend([(start, first, "first"), (first, second, "second")])
+    assert room._since(position) == missed
+
+
 async def _after(stream: Stream, conn: Connection) -> Any:
     await submit(conn)
     return await stream.until("tasks")

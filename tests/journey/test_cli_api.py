@@ -79,6 +79,10 @@ def test_the_api_alone_joins_nothing_and_migrates_nothing(dsn: str, empty_dsn: s
         api.signal(signal.SIGTERM)
         assert api.end() == 0
     with running("api", "--listen", "127.0.0.1:0", "--json", "--dsn", empty_dsn) as api:
-        api.ready()
+        url = api.ready()["url"]
+        lacking = {"status": "not_ready", "reason": "the schema lacks migration 1; run `mainspring migrate`"}
+        until(lambda: get(f"{url}/readyz") == (503, lacking))
         plan = mainspring("migrate", "--plan", "--dsn", empty_dsn)
         assert "0001" in plan.stdout + plan.stderr
+        mainspring("migrate", "--dsn", empty_dsn)
+        until(lambda: get(f"{url}/readyz") == (200, {"status": "ready"}))

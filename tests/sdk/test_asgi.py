@@ -108,6 +108,25 @@ async def test_the_pages_of_the_application_are_its_own(alice: httpx2.AsyncClien
     assert "mainspring-request-id" not in answer.headers
 
 
+@pytest.mark.filterwarnings("ignore:The `root_path` parameter is deprecated")  # applications still give it
+@pytest.mark.parametrize("passed_on", ["/proxy", ""], ids=["whole path", "prefix cut off"])
+@pytest.mark.parametrize("mounted_at", ["/ops", ""], ids=["below a path", "at the root"])
+async def test_it_is_found_in_an_application_behind_a_proxy_with_a_prefix(
+    app: mainspring.App, passed_on: str, mounted_at: str
+) -> None:
+    web = fastapi.FastAPI(root_path="/proxy")
+    web.mount(mounted_at, mainspring.asgi(app, authorize=who))
+    transport = httpx2.ASGITransport(app=web)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop.example") as alice:
+        alice.headers["X-User"] = "alice"
+        for path in ("/api/v1/session", "/api/v1/tasks", "/api/v1/jobs/a%2Fb"):
+            answer = await alice.get(f"{passed_on}{mounted_at}{path}")
+            assert (answer.status_code, answer.text) == (404 if "jobs" in path else 200, answer.text)
+            assert "a/b" in answer.text or "jobs" not in path, "the path was found, and the job was not"
+        described = (await alice.get(f"{passed_on}{mounted_at}/openapi.json")).json()
+        assert described["servers"] == [{"url": f"/proxy{mounted_at}"}], "where the browser reaches it"
+
+
 async def test_there_is_no_login_of_ours(alice: httpx2.AsyncClient) -> None:
     assert (await alice.get("/ops/jobs/login")).status_code == 404
     assert (await alice.post("/ops/jobs/api/v1/session", json={"code": "x"})).status_code == 405

@@ -21,12 +21,12 @@ from tests.served import losing_answers, served
 
 
 @asynccontextmanager
-async def api_of(dsn: str) -> AsyncIterator[tuple[str, str]]:
-    """The URL and the token of a submitter."""
+async def api_of(dsn: str, role: Role = Role.OPERATOR) -> AsyncIterator[tuple[str, str]]:
+    """The URL, and a token of that role."""
     database = Database(dsn)
     api = make_api(database)
     async with database.acquire() as conn:
-        _, token = await tokens.create(conn, "producer", role=Role.OPERATOR)
+        _, token = await tokens.create(conn, "producer", role=role)
     try:
         async with served(api) as url:
             yield url, token
@@ -107,6 +107,32 @@ async def test_sync_code_does_the_same(app: App, dsn: str) -> None:
         assert await (await double.enqueue(3)).result(timeout=20) == 6  # async code takes over
         await producer.close()
         producer._sync.close()
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("is_sync", [False, True], ids=["async", "sync"])
+async def test_a_submitter_is_told_by_the_submission_that_no_agent_is_there(
+    app: App, dsn: str, number: int, *, is_sync: bool
+) -> None:
+    define(app)
+
+    async def submit() -> list[int]:
+        able = double.using(require_agents=True)
+        if is_sync:
+            many = await asyncio.to_thread(lambda: able.enqueue_many_sync(range(number)))
+        else:
+            many = [await able.enqueue(0)] if number == 1 else await able.enqueue_many(range(number))
+        return [task.id for task in many]
+
+    async with app, api_of(dsn, Role.SUBMITTER) as (url, token), App("test", url=url, token=token) as producer:
+        double = define(producer)
+        with pytest.raises(errors.NoAgents, match="no agent could run a task of 'double' now"):
+            await submit()
+        async with app.database.acquire() as conn:
+            assert await conn.fetchval("select count(*) from mainspring.task") == 0
+        async with app.running():
+            ids = await submit()
+            assert [await producer.task(id).result(timeout=20) for id in ids] == [2 * n for n in range(number)]
 
 
 @pytest.mark.parametrize("number", [1, 3])

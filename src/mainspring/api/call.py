@@ -124,11 +124,18 @@ def request_id_of(headers: dict[str, str]) -> str:
 
 
 def path_within(scope: Any, base: str) -> bytes:
-    """The raw path below the one where we are mounted; a proxy may have cut that off already."""
+    """The raw path below the one where we are mounted.
+
+    A proxy may have cut off all of that already, or the part below which the application around us is served: Starlette
+    keeps that part in `app_root_path`.
+    """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.partition(b"?")[0]
-    prefix = quote(base).encode()
-    return raw.removeprefix(prefix) if prefix and raw.startswith(prefix + b"/") else raw
+    for prefix in (base, base.removeprefix(scope.get("app_root_path", "").rstrip("/"))):
+        cut = quote(prefix).encode()
+        if cut and raw.startswith(cut + b"/"):
+            return raw.removeprefix(cut)
+    return raw
 
 
 def query_of(scope: Any) -> list[tuple[str, str]]:

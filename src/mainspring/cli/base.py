@@ -27,8 +27,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from mainspring.errors import SchemaMismatch
-
 if TYPE_CHECKING:
     from mainspring.client.interface import Operations
     from mainspring.config import Settings
@@ -182,14 +180,16 @@ class Client:
         """A connection to the database: where no server is asked."""
         import asyncpg
 
+        from mainspring.store.postgres.errors import schema_mismatch
+
         database = await self._open()
         try:
             async with database.acquire() as conn:
                 yield conn
-        except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
-            raise SchemaMismatch("this database lacks (parts of) the schema; run `mainspring migrate`") from error
-        except asyncpg.UndefinedColumnError as error:
-            raise SchemaMismatch("this database has an older schema; run `mainspring migrate`") from error
+        except asyncpg.PostgresError as error:
+            if (mismatch := schema_mismatch(error)) is None:
+                raise
+            raise mismatch from error
 
     async def _open(self) -> Database:
         """Migrates the embedded PostgreSQL; a shared one is left to servers and `mainspring migrate`."""

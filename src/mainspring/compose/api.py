@@ -25,7 +25,8 @@ from mainspring.front.asgi import App
 from mainspring.operations.parts.giving_way import Fires, GivingWay
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
-from mainspring.store.postgres.database import Database
+from mainspring.store.postgres import migrate
+from mainspring.store.postgres.database import Connection, Database
 
 LOOK_EVERY = 2.0  # seconds between two looks at PostgreSQL, where no server of ours does it
 
@@ -94,24 +95,36 @@ def _sources(pool: Database, server: Server | None) -> list[Source]:
 
 
 class Reachability:
-    """Whether PostgreSQL answers, known ahead: who asks whether the process is ready must not wait for it."""
+    """Whether PostgreSQL answers and has our schema, known ahead: a request for readiness must not wait for it.
+
+    A schema that was once found right is not read again: what changes it later is a migration, which keeps what
+    running programs use.
+    """
 
     def __init__(self, database: Database) -> None:
-        self.why_not: str | None = None
+        self.why_not: str | None = "PostgreSQL has not answered yet"
         self._database = database
+        self._schema_fits = False
         self._looking = asyncio.create_task(self._look(), name="mainspring api reachability")
 
     async def _look(self) -> None:
         while True:
             try:
                 async with self._database.acquire() as conn:
-                    await conn.fetchval("select 1")
-                self.why_not = None
+                    self.why_not = await self._found(conn)
             except Busy:
                 pass  # it answers others
             except MainspringError as error:
                 self.why_not = error.message
             await asyncio.sleep(LOOK_EVERY)
+
+    async def _found(self, conn: Connection) -> str | None:
+        if self._schema_fits:
+            await conn.fetchval("select 1")
+            return None
+        missing = await migrate.missing(conn)
+        self._schema_fits = not missing
+        return migrate.lacks(missing) if missing else None
 
     async def close(self) -> None:
         self._looking.cancel()

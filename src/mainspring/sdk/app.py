@@ -353,20 +353,16 @@ class App:
         """A handle on a batch by its number. Makes no query."""
         return Batch(self, check_id(id, field="id", of="a batch"))
 
-    async def submit(self, submission: Request, conn: Any) -> Any:
+    async def submit(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
         """The id of a task or a batch, or the list of ids."""
-        return await self._tasks.submit(submission, conn)
-
-    async def check_agents(self, job: str) -> None:
-        """NoAgents if no agent that is there could run a task of this job."""
-        await self._tasks.check_agents(job)
+        return await self._tasks.submit(submission, conn, require_agents=require_agents)
 
     async def stats(self) -> Stats:
         """How the cluster stands: live tasks by state, what is due, the last hour, agents and servers."""
         return await self._tasks.call(cluster.stats)
 
-    def submit_sync(self, submission: Request, conn: Any) -> Any:
-        return self._tasks.submit_sync(submission, conn)
+    def submit_sync(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
+        return self._tasks.submit_sync(submission, conn, require_agents=require_agents)
 
     async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What an operation of operations/ returns."""

@@ -188,22 +188,18 @@ class Submitter(Generic[P, R]):
         return self._handles(self._submit_sync(many) if many.args else [])
 
     async def _submit(self, submission: Submission | BulkSubmission) -> Any:
-        if self._require_agents:
-            await self._app.check_agents(self.name)
         room = Room(self._patience)
         while True:
             try:
-                return await self._app.submit(submission, self._conn)
+                return await self._app.submit(submission, self._conn, require_agents=self._require_agents)
             except QueueFull as full:
                 await asyncio.sleep(room.pause(full))
 
     def _submit_sync(self, submission: Submission | BulkSubmission) -> Any:
-        if self._require_agents:
-            self._app.call_sync("enqueue", lambda: self._app.check_agents(self.name))
         room = Room(self._patience)
         while True:
             try:
-                return self._app.submit_sync(submission, self._conn)
+                return self._app.submit_sync(submission, self._conn, require_agents=self._require_agents)
             except QueueFull as full:
                 sleep(room.pause(full))
 

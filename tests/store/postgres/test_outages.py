@@ -20,7 +20,7 @@ from tests.postgres import PostgreSQL, Primary
 from tests.stream_proxy import StreamProxy
 
 import mainspring
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreFull, StoreUnavailable
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
@@ -88,7 +88,7 @@ async def test_a_full_disk_is_reported_and_waited_out(small_disk: Path) -> None:
             with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
                 while ballast.write(bytes(2**16)):
                     pass
-            with pytest.raises(StoreUnavailable, match="disk is full .*make room"):
+            with pytest.raises(StoreFull, match="disk is full .*make room"):
                 for _ in range(100):
                     await work.enqueue_many([("y" * 2000,)] * 100)
             (small_disk / "ballast").unlink()

@@ -13,8 +13,9 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import ceil, floor
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -95,6 +96,19 @@ def _positions(cursor: str) -> dict[str, int]:
     return found
 
 
+class Moment(NamedTuple):
+    """When a sample was taken, in milliseconds: its snapshot is between the two. Listeners are told the first."""
+
+    earliest: int
+    latest: int
+
+    @classmethod
+    def of(cls, at: datetime, took: float) -> Moment:
+        """The database told `at` at any point of a sample that took so many seconds."""
+        seconds = at.timestamp()
+        return cls(floor((seconds - took) * 1000), ceil((seconds + took) * 1000))
+
+
 class Hub:
     def __init__(self, connections: Connections, giving_way: GivingWay | None) -> None:
         at_once = asyncio.Semaphore(AT_ONCE)
@@ -127,8 +141,8 @@ class _Room:
         self._giving_way = giving_way
         self._listeners: dict[Listener, list[Any]] = {}  # each with what it was not told while it was away
         self._new: set[Listener] = set()  # placed by the next sample
-        self._kept: deque[tuple[int, Sample]] = deque(maxlen=KEPT)  # with the position before it
-        self._at: int | None = None  # of the last sample
+        self._kept: deque[tuple[Moment, Moment, Any]] = deque(maxlen=KEPT)  # found between two samples
+        self._last: Moment | None = None
         self._sampling: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None  # since the first sample that was not answered
         self._is_away = False
@@ -144,19 +158,27 @@ class _Room:
         self._listeners[listener] = missed or []
         if missed is not None and since is not None:
             listener.place(self._topic.name, since)
-        elif self._is_live and self._at is not None and not listener.returns and self._topic.name != "stats":
-            listener.place(self._topic.name, self._at)
+        elif self._is_live and self._last is not None and not listener.returns and self._topic.name != "stats":
+            listener.place(self._topic.name, self._last.earliest)
         else:
             self._new.add(listener)
         if not self._is_live:
             self._sampling = asyncio.create_task(self._sample(), name=f"mainspring events {self._topic.name}")
 
     def _since(self, position: int) -> list[Any] | None:
-        """What was found behind a position; None: it is not known any more."""
-        first = self._kept[0][0] if self._kept else self._at
-        if first is None or position < first:
+        """What was found behind a position; None: it is not known any more.
+
+        One that another server told lies at or before what that server saw, and may be inside of a sample of ours: what
+        this sample found is told, although some of it is known.
+        """
+        first = self._kept[0][0] if self._kept else self._last
+        ours = [first, *(moment for _, moment, _ in self._kept)]
+        for place, moment in enumerate(ours):
+            if moment is not None and moment.earliest == position:
+                return [found for _, _, found in list(self._kept)[place:]]
+        if first is None or position < first.latest:
             return None
-        return [sample.found for _, sample in self._kept if _position(sample.at) > position]
+        return [found for _, moment, found in self._kept if moment.latest > position]
 
     def leave(self, listener: Listener) -> None:
         self._listeners.pop(listener, None)
@@ -178,10 +200,11 @@ class _Room:
                 async with self._at_once, self._connections.acquire() as conn:
                     began_at, present = monotonic(), list(self._listeners)
                     sample = await self._topic.sample(conn)
+                    moment = Moment.of(sample.at, monotonic() - began_at)
                     told, sample = await self._told_or_resync(conn, sample, present)
                 if self._giving_way is not None:
                     await self._giving_way.wait()
-                self._tell(sample._replace(found=None) if self._is_away else sample, told, present)
+                self._tell(moment, sample._replace(found=None) if self._is_away else sample, told, present)
                 self._trust()
             except MainspringError as error:  # nothing was sampled: the next one finds what this one has not
                 self._why = error.message
@@ -233,13 +256,15 @@ class _Room:
     def _is_told(self, listener: Listener) -> bool:
         return listener not in self._new or self._topic.name == "stats"
 
-    def _tell(self, sample: Sample, told: Mapping[Listener, bytes], present: Sequence[Listener]) -> None:
-        name, at = self._topic.name, _position(sample.at)
-        before, self._at = self._at, at
+    def _tell(
+        self, moment: Moment, sample: Sample, told: Mapping[Listener, bytes], present: Sequence[Listener]
+    ) -> None:
+        name, at = self._topic.name, moment.earliest
+        before, self._last = self._last, moment
         if sample.found is None or name == "stats":
             self._kept.clear()
         elif before is not None:
-            self._kept.append((before, sample))
+            self._kept.append((before, moment, sample.found))
         for listener, missed in self._listeners.items():
             if listener not in present:  # it came meanwhile
                 if listener not in self._new and sample.found is not None:
@@ -256,7 +281,3 @@ class _Room:
                 self._listeners[listener] = []
             if listener in told:
                 listener.tell(name, at, told[listener])
-
-
-def _position(at: datetime) -> int:
-    return int(at.timestamp() * 1000)

@@ -123,10 +123,7 @@ async def _schema(conn: Connection) -> Check | None:
         missing = await migrate.missing(conn)
     except SchemaMismatch as error:
         return _unhealthy("schema_mismatch", error.message)
-    if not missing:
-        return None
-    listed = ", ".join(f"{migration.number:04}" for migration in missing)
-    return _unhealthy("schema_mismatch", f"the schema lacks migration {listed}; run `mainspring migrate`")
+    return _unhealthy("schema_mismatch", migrate.lacks(missing)) if missing else None
 
 
 def _writable(found: Condition) -> Check:

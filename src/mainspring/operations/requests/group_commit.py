@@ -145,9 +145,7 @@ def _fail(each: Gathered[Answer], error: BaseException) -> None:
     if each.answer.done():
         return
     if isinstance(error, StoreUnavailable):
-        own = StoreUnavailable(error.message)  # not one error with the traces of all callers
-        own.__cause__ = error
-        each.answer.set_exception(own)
+        each.answer.set_exception(error.for_another_caller())  # not one error with the traces of all callers
     elif isinstance(error, Exception):
         each.answer.set_exception(error)
     else:

@@ -42,13 +42,13 @@ class Tasks(Protocol):
     @property
     def lifecycle(self) -> Lifecycle: ...
 
-    async def submit(self, submission: Request, conn: Any) -> Any:
-        """The id, or the list of ids, once they are committed; through `conn` as part of the caller's transaction."""
+    async def submit(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
+        """The id, or the list of ids, once they are committed; through `conn` as part of the caller's transaction.
 
-    async def check_agents(self, job: str) -> None:
-        """NoAgents if no agent that is there could run a task of this job."""
+        `require_agents`: NoAgents, and nothing is submitted, if no agent that is there could run these tasks.
+        """
 
-    def submit_sync(self, submission: Request, conn: Any) -> Any: ...
+    def submit_sync(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any: ...
 
     async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What an operation of operations/ returns."""
@@ -76,8 +76,10 @@ class OnDatabase:
         self.lifecycle = Lifecycle(settings, register, self._send)
         self.sync = SyncBridge(self.lifecycle)
 
-    async def submit(self, submission: Request, conn: Any) -> Any:
+    async def submit(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
         """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
+        if require_agents:
+            await self._check_agents(submission)
         if self.lifecycle.is_stale:
             await self.lifecycle.register_more()
         if conn is not None:
@@ -115,14 +117,17 @@ class OnDatabase:
             engine.server.dispatcher.wake.set()
         return ids
 
-    async def check_agents(self, job: str) -> None:
+    async def _check_agents(self, submission: Request) -> None:
+        assert isinstance(submission, (Submission, BulkSubmission))  # others have jobs of several names
         await self.lifecycle.ensure()
         if self.lifecycle.is_stale:
             await self.lifecycle.register_more()
         async with self.lifecycle.opened().acquire() as conn:
-            await check_agents(conn, job)
+            await check_agents(conn, submission.job)
 
-    def submit_sync(self, submission: Request, conn: Any) -> Any:
+    def submit_sync(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
+        if require_agents:
+            self.sync.call("enqueue", lambda: self._check_agents(submission), SYNC_TIMEOUT)
         if conn is not None and self.lifecycle.is_stale:
             self.sync.call("enqueue", self.lifecycle.register_more, SYNC_TIMEOUT)
         if conn is not None:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn, cast
 from uuid import uuid4
 
@@ -23,7 +24,6 @@ from mainspring.client.reading import state_of
 from mainspring.client.remote import FIRST_DELAY, TRIES, Client, check_url
 from mainspring.errors import (
     MainspringError,
-    NoAgents,
     ServerUnavailable,
     StoreUnavailable,
     TaskFailed,
@@ -31,7 +31,6 @@ from mainspring.errors import (
     from_code,
 )
 from mainspring.model.flows.batches import BatchState, Callback
-from mainspring.operations.definitions import jobs
 from mainspring.operations.requests.bulk import MOST_ATOMIC, Committed, Done, RefusedLine
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import batches, flows, tasks
@@ -70,12 +69,12 @@ class OverHttp:
         self.lifecycle = HttpLifecycle(check_url(url), token)
         self.sync = SyncBridge(self.lifecycle)
 
-    async def submit(self, submission: Request, conn: Any) -> Any:
+    async def submit(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
         _refuse(conn)
         client = await self._client()
         match submission:
             case BulkSubmission():
-                return await _submit_many(client, submission)
+                return await _submit_many(client, submission, require_agents=require_agents)
             case OpenBatch():
                 return (await client.call(batches.create, _new_batch(submission))).id
             case CloseBatch():
@@ -85,19 +84,15 @@ class OverHttp:
             case FlowSubmission():
                 steps = msgspec.json.decode(submission.steps, type=list[NewStep])
                 return (await client.call(flows.submit, steps)).ids
-        return (await client.call(tasks.submit, _new_task(submission))).id
-
-    async def check_agents(self, job: str) -> None:
-        able = (await (await self._client()).call(jobs.show, job)).agents
-        if able is not None and not able.names and able.wait is not None:
-            raise NoAgents(f"no agent could run a task of {job!r} now: {able.wait.reason}", field="job")
+        return (await client.call(tasks.submit, _new_task(submission, require_agents=require_agents))).id
 
     async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await (await self._client()).call(operation, *args, **kwargs)
 
-    def submit_sync(self, submission: Request, conn: Any) -> Any:
+    def submit_sync(self, submission: Request, conn: Any, *, require_agents: bool = False) -> Any:
         _refuse(conn)
-        return self.sync.call("enqueue", lambda: self.submit(submission, None), SYNC_TIMEOUT)
+        submit = partial(self.submit, submission, None, require_agents=require_agents)
+        return self.sync.call("enqueue", submit, SYNC_TIMEOUT)
 
     async def wait_for(self, task: int, timeout: float | None, decode: Decode) -> Any:
         view = await (await self._client()).ended(task, timeout)
@@ -174,7 +169,7 @@ def _no_database(*_: Any, **__: Any) -> Any:
 # ── what is sent ────────────────────────────────────────────────────────────────────────────────
 
 
-def _new_task(submission: Submission) -> NewTask:
+def _new_task(submission: Submission, *, require_agents: bool) -> NewTask:
     """Its arguments are JSON already, and go as they are."""
     return NewTask(
         job=submission.job,
@@ -184,6 +179,7 @@ def _new_task(submission: Submission) -> NewTask:
         if_exists="reject" if submission.if_exists == "reject" else "return",
         after=submission.after or (),
         on_parent_failure=cast(Any, submission.on_parent_failure),
+        require_agents=require_agents,
         **_common(submission),
     )
 
@@ -222,12 +218,12 @@ def _seconds(given: timedelta | None) -> float | None:
     return None if given is None else given.total_seconds()
 
 
-async def _submit_many(client: Client, submission: BulkSubmission) -> list[int]:
+async def _submit_many(client: Client, submission: BulkSubmission, *, require_agents: bool) -> list[int]:
     """All or none of up to 10,000; of more each chunk for itself. Line n has the key KEY:n, so it can be sent again."""
     key, delay = uuid4().hex, FIRST_DELAY
     for tries_left in reversed(range(TRIES)):
         try:
-            return await _send_many(client, submission, key)
+            return await _send_many(client, submission, key, require_agents=require_agents)
         except (ServerUnavailable, StoreUnavailable):
             if not tries_left:
                 raise
@@ -236,8 +232,8 @@ async def _submit_many(client: Client, submission: BulkSubmission) -> list[int]:
     raise AssertionError("the last try returns or raises")
 
 
-async def _send_many(client: Client, submission: BulkSubmission, key: str) -> list[int]:
-    lines = _lines(submission)
+async def _send_many(client: Client, submission: BulkSubmission, key: str, *, require_agents: bool) -> list[int]:
+    lines = _lines(submission, require_agents=require_agents)
     atomic = len(submission.args) <= MOST_ATOMIC
     ids: list[int] = []
 
@@ -261,16 +257,21 @@ async def _send_many(client: Client, submission: BulkSubmission, key: str) -> li
     return ids
 
 
-def _lines(submission: BulkSubmission) -> Any:
-    """The body, part by part; each is made when the one before it is sent."""
+def _lines(submission: BulkSubmission, *, require_agents: bool) -> Any:
+    """The body, part by part; each is made when the one before it is sent.
+
+    Agents are asked for by the first line alone: all lines are of one job, and none is taken if that one is refused.
+    """
     common = NewTask(job=submission.job, **_common(submission))
     members = {name: value for name, value in msgspec.structs.asdict(common).items() if value is not None}
-    members.pop("args")
+    del members["args"], members["require_agents"]
     head = msgspec.json.encode(members)[:-1]
     part: list[bytes] = []
     size = 0
+    ending = b',"require_agents":true}\n' if require_agents else b"}\n"
     for args in submission.args:
-        line = head + b',"args":' + args.encode() + b"}\n"
+        line = head + b',"args":' + args.encode() + ending
+        ending = b"}\n"
         part.append(line)
         size += len(line)
         if size >= PART:

@@ -23,6 +23,8 @@ from mainspring.errors import (
     JobNotFound,
     MainspringError,
     QueueFull,
+    SchemaMismatch,
+    StoreFull,
     StoreUnavailable,
     TaskExists,
     ValidationError,
@@ -80,7 +82,7 @@ def translate(error: BaseException) -> MainspringError | None:
         return None
     match error:
         case asyncpg.exceptions.DiskFullError():
-            return StoreUnavailable(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work continues")
+            return StoreFull(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work continues")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
             return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
         case asyncpg.exceptions.LockNotAvailableError() | asyncpg.exceptions.ObjectInUseError():
@@ -94,6 +96,20 @@ def translate(error: BaseException) -> MainspringError | None:
 def translate_for_clients(error: BaseException) -> MainspringError | None:
     """The same, and AccessDenied for what PostgreSQL does not allow the role."""
     return denied(error) if getattr(error, "sqlstate", None) == "42501" else translate(error)
+
+
+def schema_mismatch(error: BaseException | None) -> SchemaMismatch | None:
+    """The error for a statement of ours that names what this database lacks; None for any other error.
+
+    Its message holds nothing of the statement.
+    """
+    match error:
+        case asyncpg.UndefinedColumnError():
+            return SchemaMismatch("this database has an older schema; run `mainspring migrate`")
+        case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
+            return SchemaMismatch("this database lacks (parts of) the schema; run `mainspring migrate`")
+        case _:
+            return None
 
 
 def denied(error: BaseException) -> AccessDenied:

@@ -111,6 +111,11 @@ async def migrate(database: Database, folder: Traversable = FOLDER) -> list[Migr
             raise await _not_allowed(other, error) from error
 
 
+def lacks(missing: list[Migration]) -> str:
+    """What is wrong where migrations are missing, and what to type."""
+    return f"the schema lacks {_listed(missing)}; run `mainspring migrate`"
+
+
 def _listed(missing: list[Migration]) -> str:
     if len(missing) == 1:
         return f"migration {missing[0].number}"

@@ -47,7 +47,7 @@ class CircuitBreaker:
             elif self._probe is None:
                 return await self._probing(connect)
             elif (error := await asyncio.shield(self._probe)) is not None:
-                raise StoreUnavailable(error.message) from error
+                raise error.for_another_caller()
 
     async def _open(self, connect: Connect) -> Connection:
         try:

@@ -11,6 +11,7 @@ from tests.conftest import MakeTask
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster import queue_counter
 from mainspring.server.cluster.queue_counter import QueueCounter
+from mainspring.server.recording.tallies import Tallies
 from mainspring.store.figures import queues, stats
 from mainspring.store.figures.queues import Count, Queue
 from mainspring.store.postgres.database import Connection, Database
@@ -78,7 +79,7 @@ async def test_the_leader_samples_what_is_too_much_to_count(
     await fill(conn)
     monkeypatch.setattr(queue_counter, "EXACT_WITHIN", 10.0)
     monkeypatch.setattr(queue_counter, "SAMPLE_WITHIN", 10.0)
-    counter = QueueCounter(database)
+    counter = QueueCounter(database, Tallies().note)
     await counter.step()
     assert [(queue.tasks, queue.due) for queue in await queues.counted(conn, None)] == [(MANY, 0)]
     monkeypatch.setattr(queue_counter, "EXACT", MANY - 1)
@@ -105,7 +106,7 @@ async def test_a_sample_that_takes_too_long_is_smaller_the_next_time(
 
     monkeypatch.setattr(queues, "count_within", too_slow)
     monkeypatch.setattr(queues, "blocks", blocks)
-    counter = QueueCounter(database)
+    counter = QueueCounter(database, Tallies().note)
     for _ in range(4):
         await counter.step()
     assert given == [1.0, 0.5, 0.25, 0.125, 0.25], "a whole count is tried once"

@@ -126,8 +126,7 @@ async def put(
 ) -> JobChange:
     """Create a job, or give it this definition.
 
-    Without `replace`, another definition under this name is NameTaken. With `version`, only the job that has this
-    version is changed.
+    With `version`, only the job that has this version is changed; without `replace`, none is.
     """
     check_reached(actor, check_path_name(name, field="name"))
     check_unmasked(definition)

@@ -180,12 +180,12 @@ async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition]
 async def create(
     conn: Connection, name: str, definition: Definition, *, replace: bool = False, note: Note | None = None
 ) -> bool:
-    """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
+    """Create a job, or replace it; returns whether anything changed. NameTaken if there is one and it may not be."""
     changed = await register(conn, {name: definition}, replace=replace, note=note)
-    if not changed and (await find(conn, name)).definition != definition:
+    if not changed and not replace:
         raise NameTaken(
-            f"a job named {name!r} exists and is another one; replace it (--replace, or PUT without "
-            "If-None-Match) or choose another name",
+            f"there is a job named {name!r}; replace it (--replace, or PUT without If-None-Match), or choose another "
+            "name",
             field="name",
         )
     return changed

@@ -188,7 +188,7 @@ FLEET = (
     Row(cluster.figures, "GET", "/figures", READS, computes=True, names=_RANGE, errors=_NAMES_SCHEDULES),
     Row(cluster.punctuality, "GET", "/punctuality", READS),
     Row(cluster.job_figures, "GET", "/figures/jobs", READS, computes=True),
-    Row(cluster.queues, "GET", "/queues", READS),
+    Row(cluster.queues, "GET", "/queues", READS, errors=(errors.BadCursor,)),
     Row(failing.failing, "GET", "/failing", READS),
     Row(autoscale.autoscale, "GET", "/autoscale", SCRAPES),
     Row(holds.show, "GET", "/hold", READS),

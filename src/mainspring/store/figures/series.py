@@ -7,9 +7,8 @@ Next:   store/figures/rollups.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -249,9 +248,25 @@ async def last_hour(conn: Connection, names: Sequence[str]) -> list[JobFigures]:
 # ── which jobs ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def job_names(conn: Connection) -> dict[int, str]:
-    rows: Sequence[Any] = await conn.fetch("select id, name from mainspring.job where namespace = 'default'")
-    return {row["id"]: row["name"] for row in rows}
+NAMES_AT_ONCE = 500
+
+_NAMES = f"""
+    select id, name from mainspring.job
+     where namespace = 'default' and ($1::text is null or name > $1) and ($2::text[] is null or name like any ($2))
+     order by name limit {NAMES_AT_ONCE}
+"""
+
+
+async def job_ids(conn: Connection, like: Sequence[str] | None, accept: Callable[[str], bool]) -> list[int]:
+    """The jobs that match patterns of LIKE and are accepted. In steps: thousands at once would hold the event loop."""
+    found: list[int] = []
+    last: str | None = None
+    while rows := await conn.fetch(_NAMES, last, like):
+        found += [id for id, name in rows if accept(name)]
+        last = rows[-1]["name"]
+        if len(rows) < NAMES_AT_ONCE:
+            break
+    return found
 
 
 _PLANNED = f"""

@@ -7,7 +7,6 @@ Next:   store/submission/enqueue.py
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -312,21 +311,6 @@ async def listing(
         except UNREADABLE as error:
             log.warning("job %s cannot be read: %.200s", row["name"], error)
     return Batch(found, rows[-1]["name"] if len(rows) == limit else None)
-
-
-MOST_COUNTED = 100_000  # live tasks of all jobs together: so many are read in some 20 ms
-
-_LIVE = """
-    select job_id, count(*) as live
-      from (select job_id from mainspring.task limit $1) live
-     group by job_id
-"""
-
-
-async def live_counts(conn: Connection) -> Counter[int] | None:
-    """Job id → tasks that have not ended; None if there are too many tasks to count them each time."""
-    counts = Counter({row["job_id"]: row["live"] for row in await conn.fetch(_LIVE, MOST_COUNTED + 1)})
-    return counts if counts.total() <= MOST_COUNTED else None
 
 
 async def hold(conn: Connection, name: str, *, namespace: str = "default") -> Job:

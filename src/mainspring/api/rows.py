@@ -178,7 +178,7 @@ FLEET = (
     Row(cluster.servers, "GET", "/servers", READS, errors=(errors.BadCursor,)),
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound, errors.Conflict)),
     Row(cluster.segments, "GET", "/segments", READS),
-    Row(cluster.moves, "GET", "/segments/moves", READS),
+    Row(cluster.moves, "GET", "/segments/moves", READS, errors=(errors.BadCursor,)),
     Row(
         health.health, "GET", "/health", SCRAPES, handler=scrape.handle_health, bound=("degraded_after", "skew_limit"),
         answered=(503,), offline=True,

@@ -58,13 +58,18 @@ async def server(conn: Connection, actor: Actor, name: str) -> ServerDetail:
 
 
 async def segments(conn: Connection, actor: Actor) -> list[SegmentView]:
-    """Every segment, with the server that owns it."""
+    """Every segment, with the server that owns it and its load, which is estimated where there is very much of it."""
     return await cluster_views.segments(conn)
 
 
-async def moves(conn: Connection, actor: Actor, limit: int = pages.LIMIT) -> list[MoveView]:
+async def moves(
+    conn: Connection, actor: Actor, limit: int = pages.LIMIT, *, cursor: str | None = None
+) -> Page[MoveView]:
     """The last moves of segments, the newest first."""
-    return await cluster_views.moves(conn, pages.check_limit(limit))
+    filters = {"list": "moves"}
+    before = pages.position(cursor, filters, pages.Number)
+    found = await cluster_views.moves(conn, before=before, limit=pages.check_limit(limit) + 1)
+    return pages.page(found, limit, filters, lambda move: move.id)
 
 
 async def stats(conn: Connection, actor: Actor) -> Stats:

@@ -233,13 +233,16 @@ async def test_of_what_ended_days_ago_the_hour_is_known(conn: Connection) -> Non
 
 @pytest.mark.usefixtures("counted")
 async def test_the_last_hour_of_some_jobs(conn: Connection) -> None:
-    found = await cluster.job_figures(conn, ACTOR, job=["shop.mail", "bank.pay", "no-such-job"])
+    found = await cluster.job_figures(conn, ACTOR, job=["shop.mail", "bank.*"])
     assert [(one.job, one.ended, one.retried) for one in found] == [
         ("bank.pay", {"succeeded": 5}, 0),
         ("shop.mail", {"succeeded": 3}, 0),
     ]
     assert all(one.duration is not None and one.duration.max == 0.5 for one in found)
-    assert [one.job for one in await cluster.job_figures(conn, NARROW, job=["shop.mail", "bank.pay"])] == ["shop.mail"]
+    assert [one.job for one in await cluster.job_figures(conn, NARROW, job=["*"])] == ["shop.mail"]
+    for actor, name in ((ACTOR, "no-such-job"), (NARROW, "bank.pay")):
+        with pytest.raises(JobNotFound):
+            await cluster.job_figures(conn, actor, job=["shop.mail", name])
     for names in ([], ["job"] * 101):
         with pytest.raises(ValidationError, match="give 1 to 100"):
             await cluster.job_figures(conn, ACTOR, job=names)

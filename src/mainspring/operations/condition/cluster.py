@@ -12,7 +12,7 @@ from uuid import UUID
 
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
-from mainspring.model.words.globs import covering
+from mainspring.model.words.globs import covering, like
 from mainspring.model.words.names import check_name
 from mainspring.operations import pages
 from mainspring.operations.definitions import schedules
@@ -140,11 +140,19 @@ MOST_JOBS = 100
 
 
 async def job_figures(conn: Connection, actor: Actor, *, job: Sequence[str]) -> list[JobFigures]:
-    """The last hour of up to 100 jobs: how their tasks ended, how often they ran again, and for how long they ran."""
+    """The last hour of up to 100 jobs: how their tasks ended, how often they ran again, and for how long they ran.
+
+    Names take `*`; one without it that does not exist is an error. Of more than 100 jobs it tells the first by name.
+    """
     if not 1 <= len(job) <= MOST_JOBS:
         raise ValidationError(f"job: {len(job)}; give 1 to {MOST_JOBS} names", field="job")
-    reached = [check_name(name, field="job") for name in job if actor.reaches(name)]
-    return await series.last_hour(conn, reached)
+    patterns = like(job, field="job") or []
+    exact = {name for name in job if "*" not in name}
+    known = await jobs.known(conn, sorted(exact))
+    if missing := [name for name in job if name in exact and not (name in known and actor.reaches(name))]:
+        raise JobNotFound(f"no job named {missing[0]!r}; `mainspring job list` shows what there is", field="job")
+    ids = await series.job_ids(conn, patterns, actor.reaches, most=MOST_JOBS)
+    return await series.last_hour(conn, ids)
 
 
 def _check_range(start: datetime, end: datetime, step: Step, now: datetime | None) -> None:

@@ -265,6 +265,14 @@ async def names(conn: Connection, ids: Sequence[int]) -> dict[int, str]:
     return {row["id"]: row["name"] for row in rows}
 
 
+async def known(conn: Connection, names: Sequence[str]) -> set[str]:
+    """Those of these names that a job has."""
+    rows = await conn.fetch(
+        "select name from mainspring.job where namespace = 'default' and name = any ($1::text[])", names
+    )
+    return {row["name"] for row in rows}
+
+
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:
     row = await conn.fetchrow(f"{_JOB} where namespace = $1 and name = $2", namespace, name)
     if row is None:

@@ -7,7 +7,9 @@ from datetime import timedelta
 import asyncpg
 import pytest
 from tests.conftest import MakeTask
+from tests.query_plans import rows_read
 
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster import queue_counter
 from mainspring.server.cluster.queue_counter import QueueCounter
@@ -189,3 +191,26 @@ async def test_times_that_python_cannot_hold_stop_no_count(conn: Connection, mak
     await queues.write(conn, await queues.count(conn, 1.0), 0.0)
     assert (await jobs.find(conn, "job")).name == "job"
     assert (await stats.live_tasks(conn)).by_state == {"blocked": 0, "pending": 3, "assigned": 0, "running": 0}
+
+
+async def test_a_page_of_queues_reads_what_its_jobs_have(conn: Connection, database: Database) -> None:
+    await conn.execute("analyze mainspring.queue_figure, mainspring.figure")  # empty, so they look small
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await conn.execute("""
+        with made as (
+            insert into mainspring.job (name, pool, priority, definition)
+            select 'shop.' || n, pool, priority, definition from mainspring.job, generate_series(1, 2000) n
+            returning id
+        ), counted as (
+            insert into mainspring.queue_figure (job_id, state, tasks, due, oldest)
+            select id, 1, 2, 1, mainspring.now() from made
+        )
+        insert into mainspring.figure (minute, writer, job_id, count, outcome, again)
+        select date_trunc('minute', mainspring.now()), gen_random_uuid(), id, 1, 10, false from made
+    """)
+    requests = database.for_api()
+    async with requests.acquire() as reading:
+        assert await rows_read(reading, queues._BY_JOB, None, None, 100) < 20 * 2000, "each job's own at most"
+        await conn.execute("analyze mainspring.job")
+        assert await rows_read(reading, queues._BY_JOB, None, None, 100) < 20 * 100, "those of the page"
+    await requests.close()

@@ -23,6 +23,7 @@ from mainspring.model.figures.buckets import DURATION, LATENESS
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.operations.condition import cluster
 from mainspring.server.cluster.queue_counter import QueueCounter
+from mainspring.server.recording.tallies import Tallies
 from mainspring.store.figures import queues, rollups
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, partitions
@@ -108,7 +109,7 @@ async def _store(conn: Connection, finished: int, live: int, jobs: int) -> None:
 
 async def _answers(database: Database) -> dict[str, float]:
     """The medians in milliseconds."""
-    await QueueCounter(database).step()
+    await QueueCounter(database, Tallies().note).step()
     asked: dict[str, Callable[[Connection, datetime], Awaitable[object]]] = {
         "stats": lambda conn, _: cluster.stats(conn, ACTOR),
         "queues": lambda conn, _: cluster.queues(conn, ACTOR),
@@ -135,7 +136,7 @@ async def _answers(database: Database) -> dict[str, float]:
 
 async def _counts(database: Database) -> dict[str, Any]:
     """The leader's count: what it takes, and how far off it is."""
-    counter = QueueCounter(database)
+    counter = QueueCounter(database, Tallies().note)
     times = []
     async with database.acquire() as conn:
         exact = await conn.fetchval("select count(*) from mainspring.task")
@@ -168,7 +169,7 @@ async def _claims(conn: Connection, database: Database) -> dict[str, float]:
         return quantiles(times)
 
     alone = await measured()
-    counter = QueueCounter(database)
+    counter = QueueCounter(database, Tallies().note)
     stopped = asyncio.Event()
 
     async def count() -> None:

@@ -36,7 +36,7 @@ from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import backfill, schedules
-from mainspring.store.tasks import claims, jobs
+from mainspring.store.tasks import claims, jobs, tasks
 from mainspring.store.testing.clock import set_forward
 from mainspring.wire.channel import ChannelClosed
 from tests.cluster import OWNER
@@ -299,6 +299,7 @@ async def queues(stage: Stage, moves: Sequence[Move]) -> None:
         await stage.watch([ServerMetrics(server).families, cluster.families], cluster.refresh)
         async with stage.database.acquire() as conn:
             await conn.fetchval("select mainspring.enqueue('small', expires => '1 millisecond')")
+            await tasks.cancel(conn, await conn.fetchval("select mainspring.enqueue('job')"))
         requests = stage.database.for_api()
         async with requests.acquire() as conn:
             with suppress(asyncpg.PostgresError):
@@ -306,6 +307,7 @@ async def queues(stage: Stage, moves: Sequence[Move]) -> None:
         await requests.close()
         await asyncio.sleep(0.01)
         await server.expiry.step()
+        await server.queue_counter.step()
         await stage.moved(moves)
         await cluster.close()
 

@@ -134,3 +134,12 @@ def test_a_fault_says_where_it_is() -> None:
     changed = deepcopy(document())
     members(changed, "View").pop("error")
     assert breaking(document(), changed) == ["POST /tasks 201.error: removed"]
+
+
+def test_a_parameter_that_may_be_repeated_now_takes_what_it_took() -> None:
+    before, after = document(), document()
+    operation(after)["parameters"][0]["schema"] = {"type": "array", "items": {"type": "number", "maximum": 60}}
+    assert breaking(before, after) == []
+    assert breaking(after, before) != []
+    operation(after)["parameters"][0]["schema"]["items"]["maximum"] = 30
+    assert breaking(before, after) != []

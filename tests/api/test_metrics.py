@@ -115,6 +115,7 @@ MOVES: dict[Story, list[Move]] = {
         move("queue_full_total", job="small"),
         move("cluster_queue_full_total"),
         move("tasks_expired_total"),
+        move("tasks_finished_total", job="job", state="cancelled"),
     ],
     stories.alerts: [move("alerts", rule="no-agents", state="firing")],
     stories.unowned: [move("cluster_segments_unowned")],

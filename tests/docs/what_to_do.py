@@ -34,7 +34,7 @@ WHAT_TO_DO = {
     "invalid_transition": "The task is in a `state` that does not allow this; `allowed` names those that do. Most "
     "often it has ended meanwhile.",
     "job_in_use": "Schedules or live tasks use the job: `schedules` and `tasks` say how many.",
-    "name_taken": "`If-None-Match: *` was sent, and there is another one of this name. Choose another name, or leave "
+    "name_taken": "`If-None-Match: *` was sent, and there is one of this name. Choose another name, or leave "
     "the header out.",
     "task_exists": "The key is taken and `if_exists` is `reject`; `id` is the task that has it.",
     "stale_version": "It was changed since you read it; `version` is the present one. Read it again, and decide anew.",

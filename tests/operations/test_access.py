@@ -182,6 +182,8 @@ async def test_the_audit_is_read_in_pages_whose_cursors_belong_to_their_filters(
     assert ([entry.subject for entry in rest.items], rest.next) == (["task:1", "task:0"], None)
     refused = await access.list_audit(conn, ACTOR, actor="anonymous")
     assert {entry.refused for entry in refused.items} == {"forbidden"}
+    either = await access.list_audit(conn, ACTOR, subject=["task:3", "task:5", "job:x*"], actor=["none", ACTOR.name])
+    assert [entry.subject for entry in either.items] == ["task:5", "task:3"]
     with pytest.raises(BadCursor):
         await access.list_audit(conn, ACTOR, action="job.*", cursor=page.next)
     with pytest.raises(ValidationError):

@@ -64,8 +64,9 @@ async def test_a_rule_is_made_changed_and_deleted_under_its_version(conn: Connec
     assert made.rule.spec.parameters == {"after": 30.0}
     assert same_in_json(made, AlertRuleChange)
     assert msgspec.to_builtins(made.rule.spec)["for"] == 60.0
-    with pytest.raises(NameTaken):
-        await alert_rules.put(conn, ACTOR, "slow", AlertRuleSpec(kind="failed"), replace=False)
+    for given in (spec, AlertRuleSpec(kind="failed")):
+        with pytest.raises(NameTaken):
+            await alert_rules.put(conn, ACTOR, "slow", given, replace=False)
     with pytest.raises(StaleVersion):
         await alert_rules.edit(conn, ACTOR, "slow", {"for": 0}, version=7)
     edited = await alert_rules.edit(conn, ACTOR, "slow", {"for": 0, "repeat": None, "severity": "info"}, version=1)
@@ -214,7 +215,27 @@ async def test_messages_are_listed_page_by_page(conn: Connection) -> None:
     while pages[-1].next is not None:
         pages.append(await alerts.list_deliveries(conn, ACTOR, limit=1, cursor=pages[-1].next))
     assert [one.id for page in pages for one in page.items] == sent[::-1]
-    assert (await alerts.list_deliveries(conn, ACTOR, channel="other")).items == []
+    assert len((await alerts.list_deliveries(conn, ACTOR, channel=["o*", "ops"])).items) == 3
+    assert (await alerts.list_deliveries(conn, ACTOR, channel=["x*"])).items == []
+    with pytest.raises(ChannelNotFound):
+        await alerts.list_deliveries(conn, ACTOR, channel=["ops", "other"])
+
+
+async def test_alerts_of_a_rule_that_there_never_was_are_an_error(conn: Connection) -> None:
+    await alert_rules.put(conn, ACTOR, "slow", AlertRuleSpec(kind="failed"))
+    for rule in (["slow"], ["typo*"]):
+        assert (await alerts.listing(conn, ACTOR, rule=rule)).items == []
+    with pytest.raises(AlertRuleNotFound):
+        await alerts.listing(conn, ACTOR, rule=["slow", "typo"])
+    await conn.execute("""
+        insert into mainspring.alert (rule, kind, severity, subject, job, state, is_event, message, details, count,
+                                      since, pending_at, seen_at, changed_at)
+        select 'gone', 'failed', 'warning', 'job:shop.mail', 'shop.mail', 'resolved', false, 'x', '{}', 0,
+               at, at, at, at from mainspring.now() at
+    """)
+    assert len((await alerts.listing(conn, ACTOR, rule=["gone"])).items) == 1
+    with pytest.raises(AlertRuleNotFound):
+        await alerts.listing(conn, Actor("x", jobs=("bank.*",)), rule=["gone"])
 
 
 # ── mutes ───────────────────────────────────────────────────────────────────────────────────────

@@ -281,6 +281,7 @@ READS = {
     "requests.new_tasks": {"submit", "submit_each", "answer", "checked_in_turns", "check_agents", "check_relations"},
     "requests.task_filters": {"resolve", "check_reach"},
     "parts.by_name": {"page"},
+    "parts.reach": {"job_ids"},
     "parts.slices": {"in_slices"},
     "parts.task_detail": {"detail"},
     "parts.masked_json": {"masked_task", "masked_batch", "masked_json"},

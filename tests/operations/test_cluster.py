@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
 import pytest
 from tests.cluster import add_server
 from tests.conftest import MakeTask
 from tests.operations.conftest import ACTOR, BAD_NAME
 
-from mainspring.errors import NotFound, ValidationError
+from mainspring.errors import BadCursor, NotFound, ValidationError
 from mainspring.operations.condition import cluster
+from mainspring.store.cluster import cluster_views
+from mainspring.store.figures import queues
 from mainspring.store.postgres.database import Connection
 
 
@@ -29,7 +33,41 @@ async def test_all_segments_are_told_with_what_is_in_them(conn: Connection, make
     found = await cluster.segments(conn, ACTOR)
     assert len(found) == 100
     assert sum(view.due for view in found) == 1
-    assert await cluster.moves(conn, ACTOR, 10) == []
+    assert not any(view.is_estimated for view in found)
+    assert (await cluster.moves(conn, ACTOR, 10)).items == []
+
+
+@pytest.mark.usefixtures("dsn")  # a share of the blocks, of which a transaction that is rolled back leaves some
+async def test_segments_of_many_tasks_are_estimated_from_a_bounded_part_of_them(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await conn.execute("""
+        insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, args)
+        select nextval('mainspring.task_id'), mainspring.now() - interval '1 s', mainspring.now(), 1, 1, 1, 5, '{}'
+          from generate_series(1, 30000)
+    """)
+    monkeypatch.setattr(cluster_views, "MOST_BLOCKS", 100)
+    found = await cluster.segments(conn, ACTOR)
+    assert (len(found), {view.is_estimated for view in found}) == (100, {True})
+    assert 15_000 < sum(view.due for view in found) < 60_000
+    plan = "\n".join(
+        row[0] for row in await conn.fetch(f"explain (analyze, buffers) {cluster_views._SEGMENTS}", 0.1, 1.0)
+    )
+    [sample] = re.findall(r"Sample Scan on task.*?shared hit=(\d+)", plan, re.DOTALL)
+    assert int(sample) < 0.5 * await queues.blocks(conn)
+
+
+async def test_the_moves_of_segments_come_in_pages(conn: Connection) -> None:
+    await conn.execute("""
+        insert into mainspring.segment_move (term, reason, segments)
+        select 1, 'free', array[n] from generate_series(1, 5) n
+    """)
+    pages = [await cluster.moves(conn, ACTOR, 2)]
+    while pages[-1].next:
+        pages.append(await cluster.moves(conn, ACTOR, 2, cursor=pages[-1].next))
+    assert [[move.segments for move in page.items] for page in pages] == [[[5], [4]], [[3], [2]], [[1]]]
+    with pytest.raises(BadCursor):
+        await cluster.queues(conn, ACTOR, cursor=pages[0].next)
 
 
 async def test_postgresql_names_the_oldest_transaction(conn: Connection, dsn: str) -> None:

@@ -24,8 +24,9 @@ async def test_a_daemon_is_created_with_its_job_and_changed_only_on_demand(conn:
     assert (await jobs.show(conn, ACTOR, "gateway")).version == 1
     assert (await schedules.show(conn, ACTOR, "gateway")).schedule.policies.stable == 120.0
     new = echo(description="new")
-    with pytest.raises(Conflict):
-        await daemons.put(conn, ACTOR, "gateway", new, replicas=2, replace=False)
+    for definition in (echo(), new):
+        with pytest.raises(Conflict):
+            await daemons.put(conn, ACTOR, "gateway", definition, replicas=2, replace=False)
     same = await daemons.put(conn, ACTOR, "gateway", echo(), replicas=2, stable=120)
     assert (same.created, same.changed) == (False, False)
     changed = await daemons.put(conn, ACTOR, "gateway", new, replicas=2, enabled=False, version=1)
@@ -44,6 +45,14 @@ async def test_a_daemon_is_created_with_its_job_and_changed_only_on_demand(conn:
     assert (await jobs.show(conn, ACTOR, "gateway")).definition == new, "and its job is as it was"
     with pytest.raises(ScheduleNotFound):
         await daemons.put(conn, ACTOR, "other", echo(), version=1)
+
+
+async def test_a_daemon_that_was_deleted_is_made_again_around_the_job_that_stayed(conn: Connection) -> None:
+    await daemons.put(conn, ACTOR, "gateway", echo(), replace=False)
+    await daemons.delete(conn, ACTOR, "gateway")
+    with pytest.raises(Conflict):
+        await daemons.put(conn, ACTOR, "gateway", echo(description="new"), replace=False)
+    assert (await daemons.put(conn, ACTOR, "gateway", echo(), replace=False)).created
 
 
 async def test_a_conflict_leaves_no_job_behind(conn: Connection) -> None:

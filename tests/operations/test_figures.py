@@ -18,6 +18,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.operations.condition import cluster
 from mainspring.operations.condition.cluster import Step
 from mainspring.operations.definitions import jobs as jobs_operations
+from mainspring.operations.parts import reach
 from mainspring.store.figures import queues, rollups
 from mainspring.store.figures.queues import Queues
 from mainspring.store.figures.rollups import ALL_JOBS, Rollup
@@ -91,6 +92,61 @@ async def test_queues_tell_what_finished_per_second(conn: Connection) -> None:
     assert 0 < rates["shop.mail"] <= 3 / 60
     assert rates["bank.pay"] > rates["shop.mail"]
     assert (found.is_estimated, found.counted_at is None) == (False, False)
+
+
+async def test_queues_come_in_pages_by_name(conn: Connection) -> None:
+    names = [f"{group}.{number:03}" for group in ("bank", "shop") for number in range(300)]
+    await jobs.register(conn, dict.fromkeys(names, echo()))
+    await conn.execute("""
+        insert into mainspring.queue_figure (job_id, state, tasks, due, oldest)
+        select id, state, 2, 1, mainspring.now() from mainspring.job, unnest('{1, 3}'::smallint[]) as state
+         where name <> 'shop.299'
+    """)
+    assert len((await cluster.queues(conn, ACTOR)).items) == 50
+    pages = [await cluster.queues(conn, ACTOR, limit=500)]
+    pages.append(await cluster.queues(conn, ACTOR, limit=500, cursor=pages[0].next))
+    assert [len(page.items) for page in pages] == [500, 99]
+    assert [queue.job for page in pages for queue in page.items] == names[:-1]
+    assert (pages[1].next, pages[1].items[0].waiting, pages[1].items[0].active) == (None, 2, 2)
+    assert len((await cluster.queues(conn, NARROW, limit=500)).items) == 299
+    for limit in (0, 501):
+        with pytest.raises(ValidationError):
+            await cluster.queues(conn, ACTOR, limit=limit)
+
+
+class Counting:
+    """A connection that notes how many rows each answer has."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self.rows: list[int] = []
+
+    async def fetch(self, *args: Any) -> Any:
+        found = await self._conn.fetch(*args)
+        self.rows.append(len(found))
+        return found
+
+
+async def test_the_figures_and_names_of_many_jobs_are_read_in_steps(conn: Connection) -> None:
+    await jobs.register(conn, {"other": echo()})
+    await conn.execute("""
+        with made as (
+            insert into mainspring.job (name, pool, priority, definition)
+            select 'shop.' || n, pool, priority, definition from mainspring.job, generate_series(1, 1200) n
+            returning id
+        )
+        insert into mainspring.queue_figure (job_id, state, tasks, due, oldest)
+        select id, 1, 2, 1, mainspring.now() from made
+    """)
+    counting = Counting(conn)
+    found = await queues.counted(counting, None)  # type: ignore[arg-type]
+    assert (len({queue.job for queue in found}), counting.rows) == (1200, [500, 500, 200])
+    ids = await reach.job_ids(counting, NARROW)  # type: ignore[arg-type]
+    assert ids is not None
+    assert (len(set(ids)), counting.rows[3:]) == (1200, [500, 500, 200])
+    [every] = await queues.in_each_state(conn, ids)
+    assert (every.tasks, every.due) == (2400, 1200)
+    assert await queues.in_each_state(conn, ids[:1]) == [every._replace(tasks=2, due=1)]
 
 
 NOW = datetime.now(UTC)
@@ -177,13 +233,16 @@ async def test_of_what_ended_days_ago_the_hour_is_known(conn: Connection) -> Non
 
 @pytest.mark.usefixtures("counted")
 async def test_the_last_hour_of_some_jobs(conn: Connection) -> None:
-    found = await cluster.job_figures(conn, ACTOR, job=["shop.mail", "bank.pay", "no-such-job"])
+    found = await cluster.job_figures(conn, ACTOR, job=["shop.mail", "bank.*"])
     assert [(one.job, one.ended, one.retried) for one in found] == [
         ("bank.pay", {"succeeded": 5}, 0),
         ("shop.mail", {"succeeded": 3}, 0),
     ]
     assert all(one.duration is not None and one.duration.max == 0.5 for one in found)
-    assert [one.job for one in await cluster.job_figures(conn, NARROW, job=["shop.mail", "bank.pay"])] == ["shop.mail"]
+    assert [one.job for one in await cluster.job_figures(conn, NARROW, job=["*"])] == ["shop.mail"]
+    for actor, name in ((ACTOR, "no-such-job"), (NARROW, "bank.pay")):
+        with pytest.raises(JobNotFound):
+            await cluster.job_figures(conn, actor, job=["shop.mail", name])
     for names in ([], ["job"] * 101):
         with pytest.raises(ValidationError, match="give 1 to 100"):
             await cluster.job_figures(conn, ACTOR, job=names)

@@ -7,11 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 from tests.conftest import MakeTask
-from tests.operations.conftest import ACTOR, BAD_NAME, add_agent
+from tests.operations.conftest import ACTOR, BAD_NAME, add_agent, echo
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations.condition import fleet
+from mainspring.operations.definitions import jobs
 from mainspring.store.postgres.database import Connection
 
 
@@ -46,6 +47,21 @@ async def test_what_all_agents_are_armed_with_is_bounded_for_each(conn: Connecti
     for each in (0, 101):
         with pytest.raises(ValidationError):
             await fleet.armed_fleet(conn, ACTOR, each=each)
+
+
+async def test_what_an_agent_is_armed_with_is_cut_after_the_jobs_of_others_were_left_out(
+    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_agent(conn, "eve", 7)
+    await jobs.put(conn, ACTOR, "mine", echo())
+    mine = await conn.fetchval("select id from mainspring.job where name = 'mine'")
+    tasks = [await make_task(TaskState.ASSIGNED, session=7) for _ in range(3)]
+    await conn.execute("update mainspring.task set job_id = $1 where id = $2", mine, tasks[2])
+    await claim(conn, 7, tasks)
+    monkeypatch.setattr(fleet, "MOST_ARMED", 2)
+    assert [task.id for task in await fleet.armed(conn, ACTOR, "eve")] == tasks[:2]
+    narrow = msgspec.structs.replace(ACTOR, jobs=("mi*",))
+    assert [task.id for task in await fleet.armed(conn, narrow, "eve")] == tasks[2:]
 
 
 async def test_the_sessions_of_an_agent_tell_how_they_ended(conn: Connection) -> None:

@@ -13,14 +13,16 @@ from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.jobs import Definition
+from mainspring.model.tasks.states import PENDING, RUNNING
 from mainspring.operations.definitions import jobs, schedules
 from mainspring.operations.definitions.jobs import JobChange, JobView
 from mainspring.operations.pages import Page
 from mainspring.operations.parts import by_name
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.work import tasks
+from mainspring.store.figures import queues, stats
+from mainspring.store.figures.queues import Count, Queue
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import jobs as stored_jobs
 
 OF_SHOP = Actor("token:shop", jobs=("shop.*",))
 
@@ -28,10 +30,11 @@ OF_SHOP = Actor("token:shop", jobs=("shop.*",))
 async def test_a_job_is_created_once_and_changed_only_on_demand(conn: Connection) -> None:
     made = await jobs.put(conn, ACTOR, "hello", echo(), replace=False)
     assert (made.changed, made.created, made.job.version, made.job.namespace) == (True, True, 1, "default")
-    again = await jobs.put(conn, ACTOR, "hello", echo(), replace=False)
+    again = await jobs.put(conn, ACTOR, "hello", echo())
     assert (again.changed, again.created, again.job.version) == (False, False, 1)
-    with pytest.raises(NameTaken, match="exists and is another one"):
-        await jobs.put(conn, ACTOR, "hello", echo(retries=2), replace=False)
+    for definition in (echo(), echo(retries=2)):
+        with pytest.raises(NameTaken, match="there is a job named 'hello'"):
+            await jobs.put(conn, ACTOR, "hello", definition, replace=False)
     change = await jobs.put(conn, ACTOR, "hello", echo(retries=2))
     assert (change.changed, change.created, change.job.version) == (True, False, 2)
     assert same_in_json(change, JobChange)
@@ -95,8 +98,14 @@ async def test_a_list_counts_live_tasks(conn: Connection, monkeypatch: pytest.Mo
     page = await jobs.listing(conn, ACTOR)
     assert [(view.name, view.live) for view in page.items] == [("a", 0), ("b", 1)]
     assert same_in_json(page, Page[JobView])
-    monkeypatch.setattr(stored_jobs, "MOST_COUNTED", 0)
-    assert [view.live for view in (await jobs.listing(conn, ACTOR)).items] == [None, None], "too many to count"
+    assert [view.live_is_estimated for view in page.items] == [False, False]
+    monkeypatch.setattr(stats, "FEW", 0)  # blocks: too many tasks to count them for each request
+    [b] = [id for id, name in await conn.fetch("select id, name from mainspring.job") if name == "b"]
+    now = await conn.fetchval("select mainspring.now()")
+    counted = [Queue(b, PENDING, 700_000, 0, now), Queue(b, RUNNING, 300, 300, now)]
+    await queues.write(conn, Count(counted, is_estimated=True), 0.1)
+    found = [*(await jobs.listing(conn, ACTOR)).items, await jobs.show(conn, ACTOR, "b")]
+    assert [(view.live, view.live_is_estimated) for view in found] == [(0, True), (700_300, True), (700_300, True)]
 
 
 async def test_a_list_comes_in_pages_and_takes_patterns(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,8 +224,9 @@ async def test_versions_names_and_who_may(conn: Connection) -> None:
     made = await rules.put(conn, ACTOR, "core", NewRule(priority="high"))
     assert (made.created, made.rule.version, made.rule.priority) == (True, 1, 7)
     assert same_in_json(made, RuleChange)
-    with pytest.raises(NameTaken):
-        await rules.put(conn, ACTOR, "core", NewRule(priority="low"), replace=False)
+    for priority in ("low", "high"):
+        with pytest.raises(NameTaken):
+            await rules.put(conn, ACTOR, "core", NewRule(priority=priority), replace=False)
     with pytest.raises(StaleVersion):
         await rules.put(conn, ACTOR, "core", NewRule(priority="low"), version=7)
     for call in (rules.show(conn, ACTOR, "none"), rules.delete(conn, ACTOR, "none")):

@@ -18,6 +18,7 @@ from mainspring.errors import (
     Conflict,
     JobNotFound,
     NameTaken,
+    NotFound,
     ScheduleNotFound,
     StaleVersion,
     ValidationError,
@@ -202,7 +203,11 @@ async def test_a_list_filters_by_every_member(conn: Connection, monkeypatch: pyt
     assert await names(conn, name=["b.*", "c"]) == ["b.1", "b.2", "c"]
     assert await names(conn, job=["shop.*"]) == ["b.2"]
     assert await names(conn, job=["shop.sell"], state=["disabled"]) == []
-    assert await names(conn, app=["shop"]) == ["f"]
+    for app in ("shop", "sh*"):
+        assert await names(conn, app=[app]) == ["f"]
+    for actor, app in ((ACTOR, "typo"), (ACTOR, "sh_p"), (OF_SHOP, "shop")):
+        with pytest.raises(NotFound):
+            await names(conn, actor, app=[app])
     assert await names(conn, kind=["cron", "daemon"]) == ["b.2", "d"]
     assert await names(conn, state=["disabled"]) == ["b.1"]
     assert await names(conn, state=["problem", "ended"]) == ["c", "e"]

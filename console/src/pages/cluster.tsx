@@ -242,7 +242,7 @@ function SegmentTable() {
         <>
           <Table label="Segments" columns={columns} rows={page.items} id={(one) => one.id} />
           <p class="table-note">
-            counted when this table was opened
+            {page.items.some((one) => one.is_estimated) ? "estimated" : "counted"} when this table was opened
             <button type="button" class="link" onClick={found.refresh}>
               count again
             </button>

@@ -117,7 +117,7 @@ function Numbers({ of, active }: { of: JobView; active: Loaded<{ items: TaskSumm
       <Section title="Now">
         <Facts>
           <Fact name="Live tasks">
-            {of.live === null ? "not counted" : <a class="figure" href={tasksOf(of.name, "state:blocked,pending,assigned,running")}>{count(of.live)}</a>}
+            {of.live === null ? "not counted" : <a class="figure" href={tasksOf(of.name, "state:blocked,pending,assigned,running")}>{of.live_is_estimated && "about "}{count(of.live)}</a>}
             {running !== null && <span class="quiet"> · {running}{more} with agents</span>}
           </Fact>
           <Fact name="Last ended">

@@ -45,7 +45,7 @@ export default function Jobs() {
     },
     { name: "Kind", cell: (job) => job.definition.run.type, drop: 2 },
     { name: "Runs", cell: (job) => <code class="quiet" title={job.definition.description}>{runOf(job.definition)}</code>, drop: 1 },
-    { name: "Live", cell: (job) => (job.live ? <a class="figure" href={tasksOf(job.name, "state:blocked,pending,assigned,running")}>{count(job.live)}</a> : none), align: "right" },
+    { name: "Live", cell: (job) => (job.live ? <a class="figure" href={tasksOf(job.name, "state:blocked,pending,assigned,running")}>{job.live_is_estimated && "about "}{count(job.live)}</a> : none), align: "right" },
     { name: "Last ended", cell: (job) => <Last of={job} />, drop: 2 },
     { name: "Ended", label: "Ended in the last hour", align: "right", drop: 3, cell: (job) => figure(figures.get(job.name), (one) => count(sum(one.ended))) },
     {

@@ -83,12 +83,13 @@ JOBS = (
 )
 _CHANGES_A_SCHEDULE = (errors.JobNotFound, errors.ScheduleNotFound, errors.NameTaken, errors.StaleVersion)
 _NAMES_SCHEDULES = (errors.JobNotFound, errors.ScheduleNotFound)
-_FINDS_SCHEDULES = (*_NAMES_SCHEDULES, errors.BadCursor)
+_FILTERS_SCHEDULES = (*_NAMES_SCHEDULES, errors.NotFound)  # no schedule is of such an app
+_FINDS_SCHEDULES = (*_FILTERS_SCHEDULES, errors.BadCursor)
 _OF_SCOPES = (errors.ScheduleNotFound, errors.Conflict)  # it has no such scope
 _MOVES_A_SCHEDULE = (errors.ScheduleNotFound, errors.InvalidTransition)
 SCHEDULES = (
     Row(schedules.listing, "GET", "/schedules", READS, errors=_FINDS_SCHEDULES),
-    Row(schedules.count, "GET", "/schedule-count", READS, errors=_NAMES_SCHEDULES),
+    Row(schedules.count, "GET", "/schedule-count", READS, errors=_FILTERS_SCHEDULES),
     Row(schedules.show, "GET", "/schedules/{name}", READS, errors=_OF_A_SCHEDULE),
     Row(schedules.put, "PUT", "/schedules/{name}", ADMIN, body="spec", errors=_CHANGES_A_SCHEDULE),
     Row(schedules.edit, "PATCH", "/schedules/{name}", ADMIN, body="change", errors=_CHANGES_A_SCHEDULE),
@@ -178,7 +179,7 @@ FLEET = (
     Row(cluster.servers, "GET", "/servers", READS, errors=(errors.BadCursor,)),
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound, errors.Conflict)),
     Row(cluster.segments, "GET", "/segments", READS),
-    Row(cluster.moves, "GET", "/segments/moves", READS),
+    Row(cluster.moves, "GET", "/segments/moves", READS, errors=(errors.BadCursor,)),
     Row(
         health.health, "GET", "/health", SCRAPES, handler=scrape.handle_health, bound=("degraded_after", "skew_limit"),
         answered=(503,), offline=True,
@@ -187,8 +188,8 @@ FLEET = (
     Row(cluster.stats, "GET", "/stats", READS),
     Row(cluster.figures, "GET", "/figures", READS, computes=True, names=_RANGE, errors=_NAMES_SCHEDULES),
     Row(cluster.punctuality, "GET", "/punctuality", READS),
-    Row(cluster.job_figures, "GET", "/figures/jobs", READS, computes=True),
-    Row(cluster.queues, "GET", "/queues", READS),
+    Row(cluster.job_figures, "GET", "/figures/jobs", READS, computes=True, errors=(errors.JobNotFound,)),
+    Row(cluster.queues, "GET", "/queues", READS, errors=(errors.BadCursor,)),
     Row(failing.failing, "GET", "/failing", READS),
     Row(autoscale.autoscale, "GET", "/autoscale", READS),
     Row(holds.show, "GET", "/hold", READS),
@@ -201,9 +202,9 @@ _CHANGES_AN_ALERT_RULE = (errors.AlertRuleNotFound, errors.NameTaken, errors.Sta
 _PUTS_AN_ALERT_RULE = (*_CHANGES_AN_ALERT_RULE, errors.ChannelNotFound, errors.CalendarNotFound)
 _CHANGES_A_CHANNEL = (errors.ChannelNotFound, errors.NameTaken, errors.StaleVersion)
 ALERTS = (
-    Row(alerts.listing, "GET", "/alerts", READS, errors=(errors.BadCursor,)),
+    Row(alerts.listing, "GET", "/alerts", READS, errors=(errors.AlertRuleNotFound, errors.BadCursor)),
     Row(alerts.show, "GET", "/alerts/{id}", READS, errors=(errors.NotFound,)),
-    Row(alerts.list_deliveries, "GET", "/deliveries", READS, errors=(errors.BadCursor,)),
+    Row(alerts.list_deliveries, "GET", "/deliveries", READS, errors=(errors.ChannelNotFound, errors.BadCursor)),
     Row(alerts.show_delivery, "GET", "/deliveries/{id}", READS, errors=(errors.NotFound,)),
     Row(alert_rules.kinds, "GET", "/alert-kinds", READS),
     Row(alert_rules.listing, "GET", "/alert-rules", READS, errors=(errors.BadCursor,)),

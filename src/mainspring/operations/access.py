@@ -17,6 +17,7 @@ from mainspring.model.access.actors import Actor, Role
 from mainspring.model.access.patterns import check_patterns, is_within
 from mainspring.model.placement.token_binding import define_binding
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.globs import several
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name, check_text
 from mainspring.operations import pages
@@ -284,14 +285,15 @@ async def list_audit(
     conn: Connection,
     asking: Actor,
     *,
-    actor: str | None = None,
-    action: str | None = None,
-    subject: str | None = None,
+    actor: Sequence[str] = (),
+    action: Sequence[str] = (),
+    subject: Sequence[str] = (),
     since: datetime | None = None,
     limit: int = pages.LIMIT,
     cursor: str | None = None,
 ) -> Page[Entry]:
     """Who did what, the newest first. `actor`, `action` and `subject` may have `*`: `task.*`, `token:ci`, `job:report`.
+    Several values of one mean any of them.
 
     For admins of all jobs: an entry does not say which job it is about.
     """
@@ -300,9 +302,9 @@ async def list_audit(
         raise Forbidden(f"{asking.name} is an admin of {', '.join(asking.jobs[:3])} only; the audit is of all jobs")
     if since is not None:
         check_instant(since, field="since")
-    given = {"actor": actor, "action": action, "subject": subject}
-    for name, value in given.items():
-        if value is not None:
+    given = {"actor": several(actor), "action": several(action), "subject": several(subject)}
+    for name, values in given.items():
+        for value in values:
             check_text(value, field=name, limit=audit.MOST_TEXT)
     filters = {"list": "audit", **given, "since": since}
     before = pages.position(cursor, filters, pages.Number)

@@ -15,6 +15,7 @@ from mainspring.model.metrics.busiest import Busiest
 from mainspring.model.metrics.histogram import Histogram
 from mainspring.model.metrics.metrics import AGENTS, OTHER, SCHEDULES, Family, Sample, capped, family, single
 from mainspring.model.tasks.jobs import PRIORITIES, PRIORITY_LEVELS
+from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import QUARANTINED
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.recording.tallies import Tallies
@@ -54,12 +55,17 @@ _ATTEMPTS, _TASKS, _SECONDS, _BUCKETS = 0, 1, 2, 3  # the places of the numbers 
 
 def _jobs(busiest: Busiest, tallies: Tallies, names: dict[int, str]) -> Iterator[Family]:
     told = busiest.tell(_by_job(tallies, names))
-    yield Family(metrics.ATTEMPTS_FINISHED, [(key, int(numbers[_ATTEMPTS])) for key, numbers in told.items()])
+    yield Family(
+        metrics.ATTEMPTS_FINISHED,
+        [(key, int(numbers[_ATTEMPTS])) for key, numbers in told.items() if numbers[_ATTEMPTS]],
+    )
     yield Family(
         metrics.TASKS_FINISHED, [(key, int(numbers[_TASKS])) for key, numbers in told.items() if numbers[_TASKS]]
     )
     durations: dict[str, Histogram] = {}
     for (job, _), numbers in told.items():
+        if not numbers[_ATTEMPTS]:
+            continue
         histogram = durations.setdefault(job, Histogram(DURATION))
         histogram.sum += numbers[_SECONDS]
         histogram.counts = [count + int(more) for count, more in zip(histogram.counts, numbers[_BUCKETS:], strict=True)]
@@ -69,12 +75,18 @@ def _jobs(busiest: Busiest, tallies: Tallies, names: dict[int, str]) -> Iterator
 def _by_job(tallies: Tallies, names: dict[int, str]) -> dict[tuple[str, str], list[float]]:
     """By name and outcome."""
     found: dict[tuple[str, str], list[float]] = {}
+
+    def add(id: int, state: TaskState, numbers: list[float]) -> None:
+        key = names.get(id, OTHER), state.label
+        before = found.get(key)
+        found[key] = numbers if before is None else [sum(pair) for pair in zip(before, numbers, strict=True)]
+
     for cells, ends_task in ((tallies.ended, 1), (tallies.again, 0)):
         for (id, state), cell in cells.items():
-            key = names.get(id, OTHER), state.label
-            numbers = [cell.count, cell.count * ends_task, cell.duration_sum, *(cell.durations or empty(DURATION))]
-            before = found.get(key)
-            found[key] = numbers if before is None else [sum(pair) for pair in zip(before, numbers, strict=True)]
+            histogram = cell.durations or empty(DURATION)
+            add(id, state, [cell.count, cell.count * ends_task, cell.duration_sum, *histogram])
+    for (id, state), tasks in tallies.noted.items():
+        add(id, state, [0, tasks, 0.0, *empty(DURATION)])
     return found
 
 

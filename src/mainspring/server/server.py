@@ -141,7 +141,7 @@ class Server:
         self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
         self.holds = HoldsLoop(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
-        self.queue_counter = QueueCounter(database)
+        self.queue_counter = QueueCounter(database, self.recorder.tallies.note)
         self.slo_counter = SloCounter(database)
         self.ledger_audit = LedgerAudit(database)
         self.fetcher = Fetcher(http_allow)

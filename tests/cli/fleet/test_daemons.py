@@ -97,7 +97,7 @@ def test_one_that_is_made_stopped_waits_for_its_start(cli: Cli) -> None:
         (("scale", "tick", "2"), 4, "is no daemon but every"),
         (("stop", "tick"), 4, "is no daemon but every"),
         (("scale", "gateway", "0"), 2, "give 1 to 1,000"),
-        (("create", "gateway", "--", "false"), 4, "exists and is another one"),
+        (("create", "gateway", "--", "false"), 4, "there is a job named 'gateway'"),
         (("create", "new", "--replicas", "0", "--", "true"), 2, "give 1 to 1,000"),
         (("create", "new", "--health-every", "1s", "--", "true"), 2, "give one of command"),
         (("create", "new", "--health-command", "'", "--", "true"), 2, "is no command line"),

@@ -211,7 +211,7 @@ async def test_moves_are_listed_newest_first_with_the_names_that_are_known(conn:
     await note_move(conn, range(100), None, alpha, "free", term=1)
     await note_move(conn, [0, 1], alpha, beta, "balance", term=2)
     await note_move(conn, [5], forgotten, None, "released", term=0)
-    last, before = await cluster_views.moves(conn, 2)
+    last, before = await cluster_views.moves(conn, limit=2)
     assert (last.old_owner, last.old_name, last.new_owner, last.reason, last.term) == (
         forgotten,
         None,
@@ -220,4 +220,4 @@ async def test_moves_are_listed_newest_first_with_the_names_that_are_known(conn:
         0,
     )
     assert (before.segments, before.old_name, before.new_name, before.reason) == ([0, 1], "alpha", "beta", "balance")
-    assert len(await cluster_views.moves(conn, 10)) == 3
+    assert len(await cluster_views.moves(conn, limit=10)) == 3

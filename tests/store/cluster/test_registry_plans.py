@@ -22,7 +22,7 @@ _CLAIM = """
 
 STATEMENTS: dict[str, tuple[str, tuple[object, ...]]] = {
     "load": (registry._HELD, ()),
-    "armed": (registry._ARMED, ("eve", 500)),
+    "armed": (registry._ARMED, ("eve", None, 500)),
     "all armed": (registry._ALL_ARMED, (100, None, 500)),
 }
 

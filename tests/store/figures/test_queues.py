@@ -7,10 +7,13 @@ from datetime import timedelta
 import asyncpg
 import pytest
 from tests.conftest import MakeTask
+from tests.query_plans import rows_read
 
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster import queue_counter
 from mainspring.server.cluster.queue_counter import QueueCounter
+from mainspring.server.recording.tallies import Tallies
 from mainspring.store.figures import queues, stats
 from mainspring.store.figures.queues import Count, Queue
 from mainspring.store.postgres.database import Connection, Database
@@ -78,7 +81,7 @@ async def test_the_leader_samples_what_is_too_much_to_count(
     await fill(conn)
     monkeypatch.setattr(queue_counter, "EXACT_WITHIN", 10.0)
     monkeypatch.setattr(queue_counter, "SAMPLE_WITHIN", 10.0)
-    counter = QueueCounter(database)
+    counter = QueueCounter(database, Tallies().note)
     await counter.step()
     assert [(queue.tasks, queue.due) for queue in await queues.counted(conn, None)] == [(MANY, 0)]
     monkeypatch.setattr(queue_counter, "EXACT", MANY - 1)
@@ -105,7 +108,7 @@ async def test_a_sample_that_takes_too_long_is_smaller_the_next_time(
 
     monkeypatch.setattr(queues, "count_within", too_slow)
     monkeypatch.setattr(queues, "blocks", blocks)
-    counter = QueueCounter(database)
+    counter = QueueCounter(database, Tallies().note)
     for _ in range(4):
         await counter.step()
     assert given == [1.0, 0.5, 0.25, 0.125, 0.25], "a whole count is tried once"
@@ -188,3 +191,26 @@ async def test_times_that_python_cannot_hold_stop_no_count(conn: Connection, mak
     await queues.write(conn, await queues.count(conn, 1.0), 0.0)
     assert (await jobs.find(conn, "job")).name == "job"
     assert (await stats.live_tasks(conn)).by_state == {"blocked": 0, "pending": 3, "assigned": 0, "running": 0}
+
+
+async def test_a_page_of_queues_reads_what_its_jobs_have(conn: Connection, database: Database) -> None:
+    await conn.execute("analyze mainspring.queue_figure, mainspring.figure")  # empty, so they look small
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await conn.execute("""
+        with made as (
+            insert into mainspring.job (name, pool, priority, definition)
+            select 'shop.' || n, pool, priority, definition from mainspring.job, generate_series(1, 2000) n
+            returning id
+        ), counted as (
+            insert into mainspring.queue_figure (job_id, state, tasks, due, oldest)
+            select id, 1, 2, 1, mainspring.now() from made
+        )
+        insert into mainspring.figure (minute, writer, job_id, count, outcome, again)
+        select date_trunc('minute', mainspring.now()), gen_random_uuid(), id, 1, 10, false from made
+    """)
+    requests = database.for_api()
+    async with requests.acquire() as reading:
+        assert await rows_read(reading, queues._BY_JOB, None, None, 100) < 20 * 2000, "each job's own at most"
+        await conn.execute("analyze mainspring.job")
+        assert await rows_read(reading, queues._BY_JOB, None, None, 100) < 20 * 100, "those of the page"
+    await requests.close()

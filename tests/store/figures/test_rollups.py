@@ -115,8 +115,8 @@ async def test_notes_are_folded_into_the_figures_of_their_minute_once(conn: Conn
     note = "insert into mainspring.figure_note (at, job_id, outcome, count) values ($1, 7, 13, $2)"
     for count in (1, 2):
         await conn.execute(note, NOON + 5 * count * timedelta(seconds=1), count)
-        await rollups.fold_notes(conn)
-    assert await rollups.fold_notes(conn) == 0
+        assert await rollups.fold_notes(conn) == [(7, TaskState.CANCELLED, count)]
+    assert await rollups.fold_notes(conn) == []
     rows = await conn.fetch("select minute, job_id, outcome, count from mainspring.figure order by job_id")
     assert [tuple(row) for row in rows] == [(NOON, ALL_JOBS, 13, 3), (NOON, 7, 13, 3)]
 

@@ -91,7 +91,7 @@ async def test_a_job_with_live_tasks_is_not_deleted(conn: Connection) -> None:
     await jobs.register(conn, {"report": REPORT})
     await conn.execute("select mainspring.enqueue('report')")
     [job], last = await jobs.listing(conn)
-    assert (job.name, last, await jobs.live_counts(conn)) == ("report", None, {job.id: 1})
+    assert (job.name, last) == ("report", None)
     assert not await jobs.delete(conn, "report")
     await conn.execute("delete from mainspring.task")
     assert await jobs.delete(conn, "report")

@@ -60,7 +60,10 @@ class _Comparison:
                 continue
             if present[key].get("required") and not one.get("required"):
                 yield f"{where}: is required now"
-            yield from self._taken(where, one["schema"], present[key]["schema"])
+            now = present[key]["schema"]
+            if key[0] == "query" and now.get("type") == "array" and one["schema"].get("type") != "array":
+                now = now["items"]  # it may be repeated now: given once, it is a list of one
+            yield from self._taken(where, one["schema"], now)
         for key, one in present.items():
             if key not in known and one.get("required"):
                 yield f"{place} {key[0]} {key[1]}: new, and required"

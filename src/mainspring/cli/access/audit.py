@@ -27,9 +27,13 @@ PAGE = 500
     "mainspring audit --actor 'token:ci' --action 'job.*'",
     "mainspring audit --subject task:17 --json",
 )
-@click.option("--actor", metavar="PATTERN", help="Who: token:ci, session:3, os:alice@host, 'os:*'.")
-@click.option("--action", metavar="PATTERN", help="What was done: task.cancel, 'job.*'.")
-@click.option("--subject", metavar="PATTERN", help="To what: task:17, job:report, 'schedule:*'.")
+@click.option(
+    "--actor", multiple=True, metavar="PATTERN", help="Who: token:ci, session:3, os:alice@host, 'os:*'; repeatable."
+)
+@click.option("--action", multiple=True, metavar="PATTERN", help="What was done: task.cancel, 'job.*'; repeatable.")
+@click.option(
+    "--subject", multiple=True, metavar="PATTERN", help="To what: task:17, job:report, 'schedule:*'; repeatable."
+)
 @click.option("--since", type=since_when, metavar="WHEN", help="So long ago at most: 24h; or an instant.")
 @click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, metavar="N", help="The newest N.")
 async def audit(client: Client, /, limit: int, **filters: Any) -> None:

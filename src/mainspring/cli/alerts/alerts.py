@@ -105,9 +105,9 @@ async def show_alert(client: Client, id: int) -> None:
 
 
 @alert.operation("messages", "mainspring alert messages --channel ops")
-@click.option("--channel", metavar="NAME", help="To this channel.")
+@click.option("--channel", multiple=True, metavar="NAME", help="To this channel; may have *, repeatable.")
 @click.option("--limit", type=Whole(1, 500), default=20, show_default=True, help="At most so many.")
-async def list_messages(client: Client, channel: str | None, limit: int) -> None:
+async def list_messages(client: Client, channel: tuple[str, ...], limit: int) -> None:
     """Show what was told, the newest first, and whether it arrived."""
     page = await client.call(operations.alerts.list_deliveries, channel=channel, limit=limit)
     if print_if_json(page.items):

@@ -56,6 +56,8 @@ async def segments(client: Client, each: bool, events: int | None) -> None:
     if print_if_json(found):
         return
     _show_each(found) if each else _show_owners(found)
+    if any(view.is_estimated for view in found):
+        note("there are too many tasks or schedules to count each time: these are estimates")
     _warn(found)
 
 
@@ -102,7 +104,7 @@ def _warn(found: list[SegmentView]) -> None:
 
 
 async def _show_moves(client: Client, limit: int) -> None:
-    found = await client.call(operations.cluster.moves, limit)
+    found = (await client.call(operations.cluster.moves, limit)).items
     if print_if_json(found):
         return
     table(

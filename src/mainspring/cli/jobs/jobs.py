@@ -15,7 +15,7 @@ from mainspring.cli.base import Client, Group, with_options
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
 from mainspring.cli.render import confirm, fields, print_if_json, table
-from mainspring.errors import ValidationError
+from mainspring.errors import NameTaken, ValidationError
 
 if TYPE_CHECKING:
     from mainspring.model.secrets.references import Value
@@ -163,10 +163,16 @@ async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replac
 
     limits, run = _take_limits(policies), _take_run(argv, policies)
     definition = define(run, _options(policies) | limits)
-    change = await client.call(operations.jobs.put, name, definition, replace=replace)
-    what = "created" if change.created else "changed" if change.changed else "unchanged"
+    try:
+        change = await client.call(operations.jobs.put, name, definition, replace=replace)
+        changed, what = change.changed, "created" if change.created else "changed" if change.changed else "unchanged"
+    except NameTaken:
+        # A script may create its jobs each time that it runs. One with masked secrets cannot be compared: a conflict.
+        if (await client.call(operations.jobs.show, name)).definition != definition:
+            raise
+        changed, what = False, "unchanged"
     told = f"{what}; run it with `mainspring task submit {shlex.quote(name)}`"
-    confirm({"name": name, "changed": change.changed}, told)
+    confirm({"name": name, "changed": changed}, told)
 
 
 def _options(policies: dict[str, Any]) -> Any:

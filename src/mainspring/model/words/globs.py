@@ -14,6 +14,11 @@ from mainspring.model.words.names import check_name
 _SET = re.compile(r"\[!?\]?[^\]]*\]")  # of characters: [a-z]
 
 
+def several(given: Sequence[str]) -> list[str]:
+    """The values of a filter that may be repeated. One text alone is one value, not its characters."""
+    return [given] if isinstance(given, str) else list(given)
+
+
 def like(patterns: Sequence[str], *, field: str) -> list[str] | None:
     """The patterns as LIKE of SQL reads them; None if there are none, which lets everything through."""
     if not patterns:

@@ -127,8 +127,8 @@ async def put(
             raise _not_found(name)
         if present is not None:
             check_version("alert rule", name, present.version, version)
-            if not replace and present.spec != wanted:
-                raise NameTaken(f"there is another alert rule named {name!r}", field="name")
+            if not replace:
+                raise NameTaken(f"there is an alert rule named {name!r}", field="name")
         return await _put(conn, actor, name, present, wanted)
 
 

@@ -12,14 +12,14 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.errors import NotFound
+from mainspring.errors import AlertRuleNotFound, ChannelNotFound, NotFound
 from mainspring.model.access.actors import Actor
 from mainspring.model.alerts.rules import Severity
-from mainspring.model.words.globs import covering, like
-from mainspring.model.words.names import check_name
+from mainspring.model.words.globs import covering, like, several
 from mainspring.operations import pages
+from mainspring.operations.alerting import alert_rules
 from mainspring.operations.pages import Page
-from mainspring.store.alerts import alerts, deliveries
+from mainspring.store.alerts import alerts, channels, deliveries
 from mainspring.store.alerts.alerts import AlertView, Filter
 from mainspring.store.alerts.deliveries import DeliveryView
 from mainspring.store.postgres.connection import Connection
@@ -38,7 +38,10 @@ async def listing(
     cursor: str | None = None,
     limit: int = pages.LIMIT,
 ) -> Page[AlertView]:
-    """Alerts, the newest first. Rules and subjects may have `*`, as `job:report*`."""
+    """Alerts, the newest first. Rules and subjects may have `*`, as `job:report*`.
+
+    A rule without it that neither exists nor has alerts is an error.
+    """
     given = {"state": list(state), "rule": list(rule), "subject": list(subject), "severity": list(severity)}
     filters = {"list": "alerts", **given}
     chosen = Filter(
@@ -48,6 +51,9 @@ async def listing(
         job=covering(actor.jobs),
         severity=list(severity) or None,
     )
+    for name in rule:
+        if "*" not in name:
+            await _check_rule(conn, actor, name)
     found: list[AlertView] = []
     before = pages.position(cursor, filters, int)
     pages.check_limit(limit)
@@ -58,6 +64,16 @@ async def listing(
             break
         before = some[-1].id
     return pages.page(found, limit, filters, lambda one: one.id)
+
+
+async def _check_rule(conn: Connection, actor: Actor, name: str) -> None:
+    """A rule that was deleted is known by its alerts."""
+    try:
+        await alert_rules.show(conn, actor, name)
+    except AlertRuleNotFound:
+        known = Filter(rule=like([name], field="rule"), job=covering(actor.jobs))
+        if not await alerts.listing(conn, known, before=None, limit=1):
+            raise
 
 
 async def show(conn: Connection, actor: Actor, id: int) -> AlertView:
@@ -72,18 +88,26 @@ async def list_deliveries(
     conn: Connection,
     actor: Actor,
     *,
-    channel: str | None = None,
+    channel: Sequence[str] = (),
     state: Sequence[deliveries.State] = (),
     cursor: str | None = None,
     limit: int = pages.LIMIT,
 ) -> Page[DeliveryView]:
-    """Messages to channels, the newest first; without what they say, and their titles only for who reaches all jobs."""
-    if channel is not None:
-        check_name(channel, field="channel")
-    filters = {"list": "deliveries", "channel": channel, "state": list(state)}
+    """Messages to channels, the newest first; without what they say, and their titles only for who reaches all jobs.
+
+    Channels may have `*`; one without it that neither exists nor has messages is an error.
+    """
+    names = several(channel)
+    patterns = like(names, field="channel")
+    for name in names:
+        if "*" not in name and await channels.find(conn, name) is None and not await deliveries.named(conn, name):
+            raise ChannelNotFound(
+                f"no channel named {name!r}; `mainspring channel list` shows what there is", field="channel"
+            )
+    filters = {"list": "deliveries", "channel": names, "state": list(state)}
     before = pages.position(cursor, filters, tuple[datetime, UUID])
     limit = pages.check_limit(limit)
-    found = await deliveries.listing(conn, channel=channel, state=list(state) or None, before=before, limit=limit + 1)
+    found = await deliveries.listing(conn, channel=patterns, state=list(state) or None, before=before, limit=limit + 1)
     shown = [_within_reach(actor, one) for one in found]
     return pages.page(shown, limit, filters, lambda one: (one.created_at, one.id))
 

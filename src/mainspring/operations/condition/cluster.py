@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-import msgspec
-
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
+from mainspring.model.words.globs import covering, like
 from mainspring.model.words.names import check_name
 from mainspring.operations import pages
 from mainspring.operations.definitions import schedules
 from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name, reach
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
 from mainspring.store.figures import queues as store_queues
@@ -58,18 +58,23 @@ async def server(conn: Connection, actor: Actor, name: str) -> ServerDetail:
 
 
 async def segments(conn: Connection, actor: Actor) -> list[SegmentView]:
-    """Every segment, with the server that owns it."""
+    """Every segment, with the server that owns it and its load, which is estimated where there is very much of it."""
     return await cluster_views.segments(conn)
 
 
-async def moves(conn: Connection, actor: Actor, limit: int = pages.LIMIT) -> list[MoveView]:
+async def moves(
+    conn: Connection, actor: Actor, limit: int = pages.LIMIT, *, cursor: str | None = None
+) -> Page[MoveView]:
     """The last moves of segments, the newest first."""
-    return await cluster_views.moves(conn, pages.check_limit(limit))
+    filters = {"list": "moves"}
+    before = pages.position(cursor, filters, pages.Number)
+    found = await cluster_views.moves(conn, before=before, limit=pages.check_limit(limit) + 1)
+    return pages.page(found, limit, filters, lambda move: move.id)
 
 
 async def stats(conn: Connection, actor: Actor) -> Stats:
     """Live tasks, the last hour, agents, servers, what waits and why: in the same time whatever is stored."""
-    return await store_stats.stats(conn, await _reachable(conn, actor))
+    return await store_stats.stats(conn, await reach.job_ids(conn, actor))
 
 
 async def postgresql(conn: Connection, actor: Actor) -> PostgresqlView:
@@ -116,7 +121,7 @@ async def figures(
     if schedule is not None:
         found = await schedules.find(conn, actor, schedule)
         return await schedule_series(conn, found.id, start, end, _STEPS[step])
-    jobs = await _reachable(conn, actor) if job is None else [await _job(conn, actor, job)]
+    jobs = await reach.job_ids(conn, actor) if job is None else [await _job(conn, actor, job)]
     return await series.series(conn, start, end, _STEPS[step], jobs)
 
 
@@ -127,7 +132,7 @@ _LASTS: dict[Last, timedelta] = {"1h": timedelta(hours=1), "24h": timedelta(hour
 async def punctuality(conn: Connection, actor: Actor, *, last: Last = "1h") -> Punctuality:
     """How late schedules fired in the last hour, day or month: a histogram, and what their SLOs say."""
     now: datetime = await conn.fetchval("select mainspring.now()")
-    jobs = await _reachable(conn, actor)
+    jobs = await reach.job_ids(conn, actor)
     return await series.punctuality(conn, now - _LASTS[last], now, jobs, by_minute=last == "1h")
 
 
@@ -135,11 +140,19 @@ MOST_JOBS = 100
 
 
 async def job_figures(conn: Connection, actor: Actor, *, job: Sequence[str]) -> list[JobFigures]:
-    """The last hour of up to 100 jobs: how their tasks ended, how often they ran again, and for how long they ran."""
+    """The last hour of up to 100 jobs: how their tasks ended, how often they ran again, and for how long they ran.
+
+    Names take `*`; one without it that does not exist is an error. Of more than 100 jobs it tells the first by name.
+    """
     if not 1 <= len(job) <= MOST_JOBS:
         raise ValidationError(f"job: {len(job)}; give 1 to {MOST_JOBS} names", field="job")
-    reached = [check_name(name, field="job") for name in job if actor.reaches(name)]
-    return await series.last_hour(conn, reached)
+    patterns = like(job, field="job") or []
+    exact = {name for name in job if "*" not in name}
+    known = await jobs.known(conn, sorted(exact))
+    if missing := [name for name in job if name in exact and not (name in known and actor.reaches(name))]:
+        raise JobNotFound(f"no job named {missing[0]!r}; `mainspring job list` shows what there is", field="job")
+    ids = await series.job_ids(conn, patterns, actor.reaches, most=MOST_JOBS)
+    return await series.last_hour(conn, ids)
 
 
 def _check_range(start: datetime, end: datetime, step: Step, now: datetime | None) -> None:
@@ -156,17 +169,21 @@ def _check_range(start: datetime, end: datetime, step: Step, now: datetime | Non
         )
 
 
-async def queues(conn: Connection, actor: Actor) -> Queues:
-    """The jobs that have live tasks or have finished some of late, those with most tasks first."""
-    found = await store_queues.by_job(conn)
-    return msgspec.structs.replace(found, items=[queue for queue in found.items if actor.reaches(queue.job)])
-
-
-async def _reachable(conn: Connection, actor: Actor) -> list[int] | None:
-    """The ids of the jobs that the actor may see; None: all."""
-    if not actor.jobs:
-        return None
-    return [id for id, name in (await series.job_names(conn)).items() if actor.reaches(name)]
+async def queues(conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT) -> Queues:
+    """The jobs that have live tasks or have finished some of late, by name."""
+    like = covering(actor.jobs)
+    counted = await store_queues.last(conn)
+    found = await by_name.page(
+        lambda after, count: store_queues.by_job(conn, like=like, after=after, limit=count),
+        lambda queue: queue.job,
+        lambda queue: actor.reaches(queue.job),
+        filters={"list": "queues"},
+        cursor=cursor,
+        limit=limit,
+    )
+    if counted is None:
+        return Queues(found.items, None, False, found.next)
+    return Queues(found.items, counted.counted_at, counted.is_estimated, found.next)
 
 
 async def _job(conn: Connection, actor: Actor, name: str) -> int:

@@ -19,7 +19,6 @@ from mainspring.operations.parts import reach
 from mainspring.store.access import audit
 from mainspring.store.cluster import registry
 from mainspring.store.cluster.registry import AgentSession, AgentView
-from mainspring.store.figures import series
 from mainspring.store.postgres.connection import Connection
 
 
@@ -53,9 +52,9 @@ class ArmedTask(msgspec.Struct, frozen=True):
 
 async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
     """What an agent holds, the soonest first; at most 500."""
-    rows = await registry.armed(conn, check_path_name(name, field="agent"), MOST_ARMED)
-    found = (ArmedTask(**{**row, "state": TaskState(row["state"]).label}) for row in rows)
-    return [task for task in found if actor.reaches(task.job)]
+    check_path_name(name, field="agent")
+    rows = await registry.armed(conn, name, await reach.job_ids(conn, actor), MOST_ARMED)
+    return [ArmedTask(**{**row, "state": TaskState(row["state"]).label}) for row in rows]
 
 
 EACH = 20
@@ -87,9 +86,7 @@ async def armed_fleet(conn: Connection, actor: Actor, *, each: int = EACH) -> Ar
     """What all agents are armed with, the soonest first; of each agent at most `each`, in all at most 4,000."""
     if not 1 <= each <= MOST_EACH:
         raise ValidationError(f"each: {shown(each)} is not a number of tasks; give 1 to {MOST_EACH}", field="each")
-    names = await series.job_names(conn) if actor.jobs else {}
-    reached = [id for id, job in names.items() if actor.reaches(job)] if actor.jobs else None
-    rows = await registry.all_armed(conn, each, reached, MOST_IN_ALL)
+    rows = await registry.all_armed(conn, each, await reach.job_ids(conn, actor), MOST_IN_ALL)
     agents = {row["name"]: ArmedAgent(row["name"], row["armed"], row["running"], []) for row in rows}
     for row in rows:
         if row["is_armed"] and actor.reaches(row["job"]):

@@ -75,9 +75,9 @@ async def put(
 ) -> CalendarChange:
     """Make a calendar of exactly these days, or change it. The schedules that use it follow at once.
 
-    With `version`, only the calendar that has this version is changed; without `replace`, one with other days is
-    NameTaken. Not one transaction: the store changes the schedules one by one, so that no planner waits for all. The
-    audit's row is written in the transaction that changes the days.
+    With `version`, only the calendar that has this version is changed; without `replace`, none is. Not one
+    transaction: the store changes the schedules one by one, so that no planner waits for all. The audit's row is
+    written in the transaction that changes the days.
     """
     check_path_name(name, field="calendar")
     wanted = check_days(days)
@@ -88,8 +88,8 @@ async def put(
         if present is not None:
             before.append(present)
             check_version("calendar", name, present.version, version)
-            if not replace and present.days != wanted:
-                raise NameTaken(f"there is a calendar named {name!r}, with other days", field="name")
+            if not replace:
+                raise NameTaken(f"there is a calendar named {name!r}", field="name")
         elif version is not None:
             raise _not_found(name)
         old = None if present is None else {"days": present.days}

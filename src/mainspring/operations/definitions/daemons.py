@@ -30,6 +30,7 @@ from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.schedules import Stored
+from mainspring.store.tasks import jobs as stored_jobs
 from mainspring.store.tasks import tasks
 
 LOOKED_AT = 20  # attempts of a replica, for the error of the last that had one
@@ -104,7 +105,8 @@ async def put(
     when: Any = {"replicas": replicas, **{option: value for option, value in given.items() if value is not None}}
     schedule = define_schedule(name, name, when, description=definition.description)
     async with conn.transaction():
-        job = await jobs.put(conn, actor, name, definition, replace=replace)
+        is_same = not replace and await _is_defined(conn, name, definition)
+        job = await jobs.put(conn, actor, name, definition, replace=replace or is_same)
         if await schedules.listing(conn, names=[name]) and (replace or version is not None):
             stored = await _find(conn, actor, name, lock=True)
             check_version("daemon", name, stored.version, version)
@@ -118,6 +120,13 @@ async def put(
         made = await schedules.find(conn, name)
         await audit.changed(conn, actor, "daemon.create", f"daemon:{name}", None, made.defined)
         return DaemonChange(await _view(conn, actor, name), changed=True, created=True)
+
+
+async def _is_defined(conn: Connection, name: str, definition: Definition) -> bool:
+    """Whether there is this very job. A daemon that was deleted leaves its job behind, and may be made again."""
+    await stored_jobs.version(conn, name, definition)  # locks it
+    job = (await stored_jobs.named(conn, [name])).get(name)
+    return job is not None and job.definition == definition
 
 
 async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> None:

@@ -5,6 +5,7 @@ Next: store/tasks/jobs.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from mainspring.operations.parts.slices import Slices
 from mainspring.store.access import audit
 from mainspring.store.cluster import holds, registry
 from mainspring.store.figures.last_ended import LastEnded, last_ended
+from mainspring.store.figures.stats import live_counts
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import jobs
 
@@ -50,13 +52,14 @@ class JobView(msgspec.Struct, frozen=True):
     namespace: str
     version: int
     definition: Definition
-    live: int | None = None  # tasks that have not ended; None where they were not counted
+    live: int | None = None  # tasks that have not ended; None after a change
     agents: AbleAgents | None = None  # None in lists, which have their number
     held: HoldView | None = None  # set also after a release, while what waited is let go
     last_ended: LastEnded | None = None  # None: nothing has ended within the time that figures are kept, 90 days
     able: int | None = None  # agents that can run it, now or once others have ended; None after a change
     app: str | None = None  # the application whose code defines it
     manifest: str | None = None  # the set of manifests that owns it
+    live_is_estimated: bool = False  # `live` is from a sample of the tasks
 
 
 class JobChange(msgspec.Struct, frozen=True):
@@ -81,7 +84,7 @@ async def listing(
         cursor=cursor,
         limit=limit,
     )
-    live = await jobs.live_counts(conn)
+    live = await live_counts(conn, [job.id for job in found.items])
     held = (await holds.load(conn)).jobs
     last = await last_ended(conn, [job.id for job in found.items])
     agents = await registry.loaded(conn)
@@ -90,8 +93,7 @@ async def listing(
     for job in found.items:
         if job.pool not in able:
             able[job.pool] = len(able_names(requirements_of(job.definition), agents))
-        count = None if live is None else live[job.id]
-        shown.append(_view(job, live=count, held=held.get(job.id), last=last.get(job.id), able=able[job.pool]))
+        shown.append(_view(job, live=live, held=held.get(job.id), last=last.get(job.id), able=able[job.pool]))
         await slices.rest()  # masking a definition takes up to a tenth of a millisecond
     return Page(shown, found.next)
 
@@ -104,13 +106,12 @@ async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = Fals
     job = await find(conn, actor, name)
     if reveal:
         await revealing.reveal(conn, actor, "job", f"job:{name}", {"version": job.version})
-    live = await jobs.live_counts(conn)
+    live = await live_counts(conn, [job.id])
     requirements, agents = requirements_of(job.definition), await registry.loaded(conn)
     able = AbleAgents(able_names(requirements, agents), why(requirements, agents))
     held = await holds.of_job(conn, job.id)
     last = (await last_ended(conn, [job.id])).get(job.id)
-    count = None if live is None else live[job.id]
-    return _view(job, live=count, agents=able, held=held, last=last, able=len(able.names), reveal=reveal)
+    return _view(job, live=live, agents=able, held=held, last=last, able=len(able.names), reveal=reveal)
 
 
 async def put(
@@ -124,8 +125,7 @@ async def put(
 ) -> JobChange:
     """Create a job, or give it this definition.
 
-    Without `replace`, another definition under this name is NameTaken. With `version`, only the job that has this
-    version is changed.
+    With `version`, only the job that has this version is changed; without `replace`, none is.
     """
     check_reached(actor, check_path_name(name, field="name"))
     check_unmasked(definition)
@@ -193,7 +193,7 @@ def check_reached(actor: Actor, name: str) -> None:
 def _view(
     job: Job,
     *,
-    live: int | None = None,
+    live: tuple[Counter[int], bool] | None = None,
     agents: AbleAgents | None = None,
     held: Hold | None = None,
     last: LastEnded | None = None,
@@ -204,4 +204,7 @@ def _view(
     definition = job.definition if reveal else masked(job.definition)
     hold = None if held is None else hold_view(held, job.name)
     owners = (job.app or job.definition.requires.get("app"), job.manifest)
-    return JobView(job.name, job.namespace, job.version, definition, live, agents, hold, last, able, *owners)
+    count, is_estimated = (None, False) if live is None else (live[0][job.id], live[1])
+    return JobView(
+        job.name, job.namespace, job.version, definition, count, agents, hold, last, able, *owners, is_estimated
+    )

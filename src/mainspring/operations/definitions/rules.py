@@ -93,8 +93,8 @@ async def put(
         present = await rules.find(conn, name, lock=True)
         if present is not None:
             check_version("rule", name, present.version, version)
-            if not replace and present.rule != wanted:
-                raise NameTaken(f"there is a rule named {name!r}, and it is another one", field="name")
+            if not replace:
+                raise NameTaken(f"there is a rule named {name!r}", field="name")
         elif version is not None:
             raise _not_found(name)
         changed = present is None or present.rule != wanted

@@ -50,7 +50,7 @@ HIDDEN = ("args", "description", "ping_url", "scopes")  # members of a spec in w
 
 
 class ScheduleFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which schedules. Several values of a member mean any of them; names and jobs may have `*`."""
+    """Which schedules. Several values of a member mean any of them; names, jobs and apps may have `*`."""
 
     name: list[str] = []
     job: list[str] = []
@@ -332,7 +332,10 @@ async def _filter(conn: Connection, actor: Actor, wanted: ScheduleFilter) -> Fil
     for name in wanted.name:
         if "*" not in name:
             await find(conn, actor, name)
-    apps = [check_name(app, field="app") for app in wanted.app] or None
+    apps = like(wanted.app, field="app")
+    for app in wanted.app:
+        if "*" not in app and not await schedule_pages.has_app(conn, app, covering(actor.jobs)):
+            raise NotFound(f"no schedule is of an application named {app!r}", field="app")
     states = set(wanted.state)
     return Filter(
         name=like(wanted.name, field="name"),

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from mainspring.errors import Forbidden
 from mainspring.model.access.actors import Actor
 from mainspring.model.access.patterns import overlap
+from mainspring.model.words.globs import covering
+from mainspring.store.figures import series
+from mainspring.store.postgres.connection import Connection
 
 
 def check_all(actor: Actor, what: str) -> None:
@@ -27,6 +30,11 @@ def check_each(actor: Actor, jobs: Iterable[str], what: str) -> None:
 def concerns(actor: Actor, globs: Sequence[str]) -> bool:
     """Whether what is for jobs of these names, in which `*` is special, can concern a job that the actor reaches."""
     return not actor.jobs or not globs or overlap(globs, actor.jobs)
+
+
+async def job_ids(conn: Connection, actor: Actor) -> list[int] | None:
+    """The jobs that the actor reaches; None: all."""
+    return await series.job_ids(conn, covering(actor.jobs), actor.reaches) if actor.jobs else None
 
 
 def _narrowed(actor: Actor, why: str) -> Forbidden:

@@ -16,6 +16,7 @@ import msgspec
 
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.instants import check_instant
+from mainspring.operations.parts import reach
 from mainspring.operations.planning import forecast
 from mainspring.store.figures import series
 from mainspring.store.postgres.connection import Connection
@@ -76,9 +77,7 @@ async def fired(
 
 
 async def _count(conn: Connection, actor: Actor, start: datetime, end: datetime, cell: timedelta) -> Fired:
-    jobs = None
-    if actor.jobs:
-        jobs = [id for id, name in (await series.job_names(conn)).items() if actor.reaches(name)]
+    jobs = await reach.job_ids(conn, actor)
     try:
         rows = await fires.started(conn, start, end, cell, jobs, within=WITHIN)
         cells = [FiredCell(*row) for row in rows]

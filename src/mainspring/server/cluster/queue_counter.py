@@ -2,7 +2,7 @@
 
 Exact while they are not many; else from a sample of the table's blocks, and then it says so. A whole count that takes
 too long is given up for a minute; a sample that does is smaller the next time. Tasks that ended without an attempt are
-added to the figures here as well.
+added here to the figures, and to the tallies that this server tells as metrics.
 Writes  store.figures.queues     (the counts)
         store.figures.rollups    (what was noted)
 Next:   store/figures/queues.py
@@ -10,8 +10,11 @@ Next:   store/figures/queues.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import asyncpg
 
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.figures import queues, rollups
 from mainspring.store.figures.queues import Count
 from mainspring.store.postgres.database import Connection, Database
@@ -27,8 +30,9 @@ SAMPLED_FOR = 60.0  # seconds after a whole count that took too long
 
 
 class QueueCounter:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, note: Callable[[int, TaskState, int], None]) -> None:
         self._database = database
+        self._note = note  # given a job, a state and how many of its tasks ended in it without an attempt
         self._tasks = 0  # at the last count
         self._sampled_until = 0.0  # boot time
         self._sample = SAMPLE  # blocks
@@ -36,7 +40,8 @@ class QueueCounter:
     async def step(self) -> int:
         began = boottime()
         async with self._database.acquire() as conn:
-            await rollups.fold_notes(conn)
+            for noted in await rollups.fold_notes(conn):
+                self._note(*noted)
             count = await self._count(conn)
             if count is not None:
                 self._tasks = count.tasks

@@ -1,5 +1,7 @@
 """Tallies: what this server has recorded since its start, by job and outcome. Plain numbers and lists of counts.
 
+The tasks that ended without an attempt are counted by the leader, when it folds their notes into the figures.
+
 The recorder counts after the commit, the figures writer and the metrics read. Counts and sums never decrease, so a
 reader takes the difference between two looks; the maxima belong to the figures writer, which resets them. To count an
 ending costs a fifth of a microsecond; whatever costs more belongs to the readers.
@@ -97,6 +99,7 @@ class Tallies:
         self._knows = knows  # whether a job exists
         self.ended: dict[Key, Cell] = {}  # attempts that ended their task; the outcome is the state of the task
         self.again: dict[Key, Cell] = {}  # attempts whose task runs again; the outcome is that of the attempt
+        self.noted: Counter[Key] = Counter()  # tasks that ended without an attempt: cancelled, skipped, expired
         self.rescued: Counter[str] = Counter()  # by the code of the ending: lost, timeout
         self.stale = 0  # reports on attempts that no longer had their task
 
@@ -109,6 +112,10 @@ class Tallies:
             if cell is None:
                 cell = cells[key] = Cell()
             cell.add(group)
+
+    def note(self, job: int, state: TaskState, tasks: int) -> None:
+        """Count tasks that no attempt has ended. Not for the figures writer: the figures have them already."""
+        self.noted[job if self._knows(job) else UNKNOWN_JOB, state] += tasks
 
 
 def _groups(endings: Sequence[Ending]) -> dict[Key, Sequence[Ending]]:

@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import masked
-from mainspring.model.words.globs import as_like
+from mainspring.model.words.globs import as_like, several
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import clamped, fetched, views_in_turns
 
@@ -193,8 +193,8 @@ _WINDOW = f"""
            l.token_id as token, bound.last, bound.oldest, bound.newest, bound.count
       from (select min(id) as last, min(at) as oldest, max(at) as newest, count(*) from looked) bound
       left join (select * from looked
-                  where ($2::text is null or actor like $2) and ($3::text is null or action like $3)
-                    and ($4::text is null or subject like $4) and ($5::timestamptz is null or at >= $5)
+                  where ($2::text[] is null or actor like any ($2)) and ($3::text[] is null or action like any ($3))
+                    and ($4::text[] is null or subject like any ($4)) and ($5::timestamptz is null or at >= $5)
                   order by id desc limit $6) l on true
      order by l.id desc
 """
@@ -209,15 +209,16 @@ class Found(NamedTuple):
 async def search(
     conn: Connection,
     *,
-    actor: str | None = None,
-    action: str | None = None,
-    subject: str | None = None,
+    actor: Sequence[str] = (),
+    action: Sequence[str] = (),
+    subject: Sequence[str] = (),
     since: datetime | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> Found:
-    """The newest first; `*` in a filter matches anything. It reads a bounded number of rows, whatever is stored."""
-    filters = [None if one is None else as_like(one) for one in (actor, action, subject)]
+    """The newest first; several values of a filter mean any of them, `*` in one matches anything. It reads a bounded
+    number of rows, whatever is stored."""
+    filters = [[as_like(one) for one in several(given)] or None for given in (actor, action, subject)]
     entries: list[Entry] = []
     oldest: datetime | None = None
     for _ in range(WINDOWS):

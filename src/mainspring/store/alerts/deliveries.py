@@ -162,8 +162,8 @@ _VIEW = """
 """
 _LIST = f"""
     select {_VIEW} from mainspring.alert_delivery
-     where ($1::timestamptz is null or (created_at, id) < ($1, $2::uuid)) and ($3::text is null or channel = $3)
-       and ($4::text[] is null or state = any($4))
+     where ($1::timestamptz is null or (created_at, id) < ($1, $2::uuid))
+       and ($3::text[] is null or channel like any ($3)) and ($4::text[] is null or state = any($4))
      order by created_at desc, id desc limit $5
 """
 
@@ -171,7 +171,7 @@ _LIST = f"""
 async def listing(
     conn: Connection,
     *,
-    channel: str | None,
+    channel: list[str] | None,  # for `like`
     state: list[str] | None,
     before: tuple[datetime, UUID] | None,
     limit: int,
@@ -179,6 +179,13 @@ async def listing(
     """The newest first."""
     rows = await conn.fetch(_LIST, *(before or (None, None)), channel, state, limit)
     return views(DeliveryView, rows)
+
+
+async def named(conn: Connection, channel: str) -> bool:
+    """Whether a message that is kept was for this channel, which may be gone."""
+    return bool(
+        await conn.fetchval("select exists (select from mainspring.alert_delivery where channel = $1)", channel)
+    )
 
 
 async def find(conn: Connection, id: UUID) -> DeliveryView | None:

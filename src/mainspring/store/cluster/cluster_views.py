@@ -226,9 +226,16 @@ class SegmentView(msgspec.Struct, frozen=True):
     armed: int  # tasks that an agent holds and has not started
     running: int
     problem: str | None  # why nothing is planned and dispatched here
+    is_estimated: bool = False  # the counts are from a sample: there are too many tasks or schedules for each request
 
 
-# One pass over the tasks and one over the schedules.
+MOST_BLOCKS = 4000  # of tasks, and of schedules, that one request reads; a block has 20 to 40 tasks
+_BLOCKS = """
+    select pg_relation_size(format('%I.task', 'mainspring')) / current_setting('block_size')::integer,
+           pg_relation_size(format('%I.schedule', 'mainspring')) / current_setting('block_size')::integer
+"""
+
+# One pass over these shares of the tasks and of the schedules.
 _SEGMENTS = f"""
     with load as (
         select mod(id, 100) as segment,
@@ -237,13 +244,15 @@ _SEGMENTS = f"""
                                    or state = {PENDING:d} and run_at > (select mainspring.now())) as waiting,
                count(*) filter (where state = {ASSIGNED:d}) as armed,
                count(*) filter (where state = {RUNNING:d}) as running
-          from mainspring.task group by 1
+          from mainspring.task tablesample system (100 * $1::float8) group by 1
     ), planned as (
-        select segment, count(*) as schedules from mainspring.schedule where enabled group by 1
+        select segment, count(*) as schedules
+          from mainspring.schedule tablesample system (100 * $2::float8) where enabled group by 1
     )
     select g.id, g.owner, s.name as owner_name, {STATUS} as owner_status, g.epoch, g.since,
-           coalesce(p.schedules, 0) as schedules, coalesce(l.due, 0) as due, coalesce(l.waiting, 0) as waiting,
-           coalesce(l.armed, 0) as armed, coalesce(l.running, 0) as running
+           round(coalesce(p.schedules, 0) / $2)::bigint as schedules, round(coalesce(l.due, 0) / $1)::bigint as due,
+           round(coalesce(l.waiting, 0) / $1)::bigint as waiting, round(coalesce(l.armed, 0) / $1)::bigint as armed,
+           round(coalesce(l.running, 0) / $1)::bigint as running, $1 < 1 or $2 < 1 as is_estimated
       from mainspring.segment g
       left join mainspring.server s on s.id = g.owner
       left join load l on l.segment = g.id
@@ -268,7 +277,8 @@ async def unserved(conn: Connection, segments: Iterable[int]) -> dict[int, str]:
 
 async def segments(conn: Connection) -> list[SegmentView]:
     """All segments, by id."""
-    rows = await conn.fetch(_SEGMENTS)
+    shares = [MOST_BLOCKS / max(MOST_BLOCKS, blocks) for blocks in await conn.fetchrow(_BLOCKS)]
+    rows = await conn.fetch(_SEGMENTS, *shares)
     cluster = await summary(conn)
     return views(SegmentView, ({**row, "problem": _problem(row, cluster)} for row in rows))
 
@@ -302,17 +312,19 @@ class MoveView(msgspec.Struct, frozen=True):
     new_name: str | None
     reason: str  # free, dead, stopped, balance, released
     term: int  # of the leader that moved them; 0: the owner released them
+    id: int  # grows with each move
 
 
 _MOVES = """
-    select m.at, m.segments, m.old_owner, o.name as old_name, m.new_owner, n.name as new_name, m.reason, m.term
-      from (select * from mainspring.segment_move order by id desc limit $1) m
+    select m.id, m.at, m.segments, m.old_owner, o.name as old_name, m.new_owner, n.name as new_name, m.reason, m.term
+      from (select * from mainspring.segment_move
+             where $1::bigint is null or id < $1 order by id desc limit $2) m
       left join mainspring.server o on o.id = m.old_owner
       left join mainspring.server n on n.id = m.new_owner
      order by m.id desc
 """
 
 
-async def moves(conn: Connection, limit: int) -> list[MoveView]:
-    """The last moves, the newest first."""
-    return views(MoveView, await conn.fetch(_MOVES, limit))
+async def moves(conn: Connection, *, before: int | None = None, limit: int) -> list[MoveView]:
+    """The last moves, those before a move, the newest first."""
+    return views(MoveView, await conn.fetch(_MOVES, before, limit))

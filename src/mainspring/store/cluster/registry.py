@@ -106,16 +106,16 @@ _ARMED = f"""
       join claimed on claimed.session = a.session
       join mainspring.task t on {IS_CLAIMED} and t.{IS_ACTIVE}
       left join mainspring.job j on j.id = t.job_id
-     where a.name = $1 and a.ended_at is null
-     order by t.run_at, t.id limit $2
+     where a.name = $1 and a.ended_at is null and ($2::integer[] is null or t.job_id = any ($2))
+     order by t.run_at, t.id limit $3
 """
 
 
-async def armed(conn: Connection, name: str, limit: int) -> list[Any]:
-    """What the sessions of an agent hold, the soonest first."""
+async def armed(conn: Connection, name: str, jobs: Sequence[int] | None, limit: int) -> list[Any]:
+    """What the sessions of an agent hold of these jobs, or of all, the soonest first."""
     if not await conn.fetchval("select exists (select from mainspring.agent where name = $1)", name):
         raise _no_agent(name)
-    return await conn.fetch(_ARMED, name, limit)
+    return await conn.fetch(_ARMED, name, jobs, limit)
 
 
 # Of each agent the soonest that are armed, and how many it has and runs; the nearest of every agent come before the

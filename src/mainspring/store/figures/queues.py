@@ -8,6 +8,7 @@ Next:   store/figures/rollups.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -18,7 +19,9 @@ from mainspring.model.tasks.pools import PARKED
 from mainspring.model.tasks.states import ACTIVE, LIVE, PENDING, TaskState, among
 from mainspring.store.figures.rollups import ALL_JOBS
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import Batch
 
+AT_ONCE = 500  # rows that become queues within a millisecond
 BUSIEST = 200  # jobs with a row for each minute
 
 
@@ -87,13 +90,14 @@ async def count(conn: Connection, share: float) -> Count:
     """Count the live tasks, from a share of the blocks if that is below 1."""
     share = min(1.0, share)
     rows = await (conn.fetch(_COUNT_SAMPLE, share * 100) if share < 1.0 else conn.fetch(_COUNT_ALL))
-    return Count(
-        [
+    found: list[Queue] = []
+    for start in range(0, len(rows), AT_ONCE):
+        found += [
             Queue(job, TaskState(state), round(tasks / share), round(due / share), oldest, round(limited / share))
-            for job, state, tasks, due, oldest, limited in rows
-        ],
-        share < 1.0,
-    )
+            for job, state, tasks, due, oldest, limited in rows[start : start + AT_ONCE]
+        ]
+        await asyncio.sleep(0)
+    return Count(found, share < 1.0)
 
 
 # The rows of jobs and states without live tasks are deleted. Sorted: two leaders at once take their locks in one order.
@@ -174,15 +178,36 @@ async def last(conn: Connection) -> LastCount | None:
     return None if row is None else LastCount(*row)
 
 
-_COUNTED = """
+_COUNTED = f"""
     select job_id, state, tasks, due, oldest, limited from mainspring.queue_figure
-     where $1::integer[] is null or job_id = any($1)
+     where (job_id, state) > ($2, $3) and ($1::integer[] is null or job_id = any($1))
+     order by job_id, state limit {AT_ONCE}
 """
 
 
 async def counted(conn: Connection, jobs: Sequence[int] | None) -> list[Queue]:
-    """What was counted last, of these jobs or of all."""
-    rows = await conn.fetch(_COUNTED, jobs)
+    """What was counted last, of these jobs or of all. In steps: ten thousand jobs at once would hold the event loop."""
+    found: list[Queue] = []
+    job, state = -1, -1
+    while rows := await conn.fetch(_COUNTED, jobs, job, state):
+        found += [Queue(job, TaskState(state), *counts) for job, state, *counts in rows]
+        job, state = rows[-1]["job_id"], rows[-1]["state"]
+        if len(rows) < AT_ONCE:
+            break
+    return found
+
+
+_IN_EACH_STATE = f"""
+    select {ALL_JOBS}, state, sum(tasks)::bigint, sum(due)::bigint,
+           coalesce(min(oldest) filter (where due > 0), min(oldest)), sum(limited)::bigint
+      from mainspring.queue_figure where $1::integer[] is null or job_id = any($1)
+     group by state
+"""
+
+
+async def in_each_state(conn: Connection, jobs: Sequence[int] | None) -> list[Queue]:
+    """The same, with these jobs or all of them as one."""
+    rows = await conn.fetch(_IN_EACH_STATE, jobs)
     return [Queue(job, TaskState(state), *counts) for job, state, *counts in rows]
 
 
@@ -228,32 +253,37 @@ class Queues(msgspec.Struct, frozen=True):
     items: list[QueueView]
     counted_at: datetime | None  # None: not yet
     is_estimated: bool
+    next: str | None = None  # the cursor of the next page; None: this is the last
 
 
+# The figures are read for the jobs of the page only.
 _BY_JOB = f"""
-    with queue as (
-        select job_id, sum(tasks) filter (where state not in {among(ACTIVE)}) as waiting,
+    with since as materialized (
+        select date_trunc('minute', mainspring.now(), 'UTC') - interval '1 minute' as at
+    )
+    select j.name, coalesce(queue.waiting, 0)::bigint as waiting, coalesce(queue.due, 0)::bigint as due,
+           coalesce(queue.active, 0)::bigint as active, queue.oldest,
+           coalesce(done.tasks / (select date_part('epoch', mainspring.now() - at) from since), 0) as per_second
+      from mainspring.job j
+      cross join lateral (
+        select sum(tasks) filter (where state not in {among(ACTIVE)}) as waiting,
                sum(tasks) filter (where state in {among(ACTIVE)}) as active,
                sum(due) filter (where state = {PENDING:d}) as due,
                min(oldest) filter (where state = {PENDING:d} and due > 0) as oldest
-          from mainspring.queue_figure group by job_id
-    ), since as materialized (
-        select date_trunc('minute', mainspring.now(), 'UTC') - interval '1 minute' as at
-    ), done as (
-        select job_id, sum(count) / (select date_part('epoch', mainspring.now() - at) from since) as per_second
-          from mainspring.figure
-         where minute >= (select at from since) and job_id > {ALL_JOBS} and not again
-         group by job_id
-    )
-    select j.name, coalesce(waiting, 0)::bigint, coalesce(queue.due, 0)::bigint, coalesce(active, 0)::bigint, oldest,
-           coalesce(per_second, 0)
-      from queue full join done using (job_id) join mainspring.job j on j.id = job_id
-     order by coalesce(waiting, 0) + coalesce(active, 0) desc, j.name
+          from mainspring.queue_figure where job_id = j.id) queue
+      cross join lateral (
+        select sum(count) as tasks from mainspring.figure
+         where job_id = j.id and minute >= (select at from since) and not again) done
+     where j.namespace = 'default'
+       and ($1::text is null or j.name > $1) and ($2::text[] is null or j.name like any ($2))
+       and (queue.waiting is not null or queue.active is not null or done.tasks is not null)
+     order by j.name limit $3
 """
 
 
-async def by_job(conn: Connection) -> Queues:
-    """The jobs that have live tasks, or have ended some within the last minute or two."""
-    counted = await last(conn)
-    items = [QueueView(*row) for row in await conn.fetch(_BY_JOB)]
-    return Queues(items, counted and counted.counted_at, counted is not None and counted.is_estimated)
+async def by_job(
+    conn: Connection, *, like: Sequence[str] | None = None, after: str | None = None, limit: int = 500
+) -> Batch[QueueView]:
+    """The jobs that have live tasks, or have ended some within the last minute or two, by name."""
+    rows = await conn.fetch(_BY_JOB, after, like, limit)
+    return Batch([QueueView(*row) for row in rows], rows[-1]["name"] if len(rows) == limit else None)

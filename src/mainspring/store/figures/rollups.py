@@ -12,6 +12,7 @@ from uuid import UUID
 
 from mainspring.model.figures.buckets import DURATION, LATENESS
 from mainspring.model.figures.counts import Counts
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 
@@ -92,16 +93,26 @@ _FOLD = f"""
         select minute, job_id, outcome, sum(count) as count from taken group by 1, 2, 3
          union all
         select minute, {ALL_JOBS}, outcome, sum(count) from taken group by 1, 3
+    ), written as (
+        insert into mainspring.figure as f (minute, writer, job_id, outcome, again, count)
+        select minute, '{NO_WRITER}', job_id, outcome, false, count from summed order by job_id, minute, outcome
+        on conflict (job_id, minute, writer, outcome, again) do update set count = f.count + excluded.count
     )
-    insert into mainspring.figure as f (minute, writer, job_id, outcome, again, count)
-    select minute, '{NO_WRITER}', job_id, outcome, false, count from summed order by job_id, minute, outcome
-    on conflict (job_id, minute, writer, outcome, again) do update set count = f.count + excluded.count
+    select job_id, outcome, sum(count)::bigint from taken group by 1, 2 order by 1, 2
 """
 
 
-async def fold_notes(conn: Connection) -> int:
-    """Move what was noted without an attempt into the figures; returns how many rows that made."""
-    return affected(await conn.execute(_FOLD))
+class Noted(NamedTuple):
+    """Tasks of one job that ended without an attempt."""
+
+    job: int
+    state: TaskState
+    tasks: int
+
+
+async def fold_notes(conn: Connection) -> list[Noted]:
+    """Move what was noted without an attempt into the figures; returns what that was."""
+    return [Noted(job, TaskState(state), tasks) for job, state, tasks in await conn.fetch(_FOLD)]
 
 
 def _sums(column: str, bounds: Sequence[float]) -> str:

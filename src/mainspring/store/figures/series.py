@@ -7,9 +7,8 @@ Next:   store/figures/rollups.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -229,16 +228,16 @@ class JobFigures(msgspec.Struct, frozen=True):
 _LAST_HOUR = f"""
     select j.name, f.outcome, f.again, {SUMMED}
       from mainspring.job j join mainspring.figure f on f.job_id = j.id
-     where j.namespace = 'default' and j.name = any($1::text[])
+     where j.id = any($1::integer[])
        and f.minute >= date_trunc('minute', mainspring.now() - interval '1 hour')
      group by 1, 2, 3
 """
 
 
-async def last_hour(conn: Connection, names: Sequence[str]) -> list[JobFigures]:
-    """Of each of these jobs that exists, by name; one without figures has none."""
+async def last_hour(conn: Connection, jobs: Sequence[int]) -> list[JobFigures]:
+    """Of each of these jobs, by name; one without figures has none."""
     counted: dict[str, list[tuple[TaskState, bool, Counts]]] = {}
-    for number, (name, outcome, again, *counts) in enumerate(await conn.fetch(_LAST_HOUR, names), 1):
+    for number, (name, outcome, again, *counts) in enumerate(await conn.fetch(_LAST_HOUR, jobs), 1):
         counted.setdefault(name, []).append((TaskState(outcome), again, as_counts(counts)))
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -249,9 +248,30 @@ async def last_hour(conn: Connection, names: Sequence[str]) -> list[JobFigures]:
 # ── which jobs ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def job_names(conn: Connection) -> dict[int, str]:
-    rows: Sequence[Any] = await conn.fetch("select id, name from mainspring.job where namespace = 'default'")
-    return {row["id"]: row["name"] for row in rows}
+NAMES_AT_ONCE = 500
+
+_NAMES = f"""
+    select id, name from mainspring.job
+     where namespace = 'default' and ($1::text is null or name > $1) and ($2::text[] is null or name like any ($2))
+     order by name limit {NAMES_AT_ONCE}
+"""
+
+
+async def job_ids(
+    conn: Connection, like: Sequence[str] | None, accept: Callable[[str], bool], *, most: int | None = None
+) -> list[int]:
+    """The jobs that match patterns of LIKE and are accepted, or the first `most` of them by name.
+
+    In steps: thousands at once would hold the event loop.
+    """
+    found: list[int] = []
+    last: str | None = None
+    while rows := await conn.fetch(_NAMES, last, like):
+        found += [id for id, name in rows if accept(name)]
+        last = rows[-1]["name"]
+        if len(rows) < NAMES_AT_ONCE or (most is not None and len(found) >= most):
+            break
+    return found[:most]
 
 
 _PLANNED = f"""

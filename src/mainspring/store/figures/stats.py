@@ -6,7 +6,8 @@ Next:   store/figures/queues.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -190,20 +191,40 @@ def _last_minute(ended: Ended, now: datetime) -> LastMinute:
     return LastMinute(round(tasks / seconds, 3), _lateness([counts for _, _, counts in ended]))
 
 
+Counted = tuple[Sequence[Queue], bool, datetime]
+Read = Callable[[Connection, Sequence[int] | None], Awaitable[list[Queue]]]
+
+
 async def live_tasks(conn: Connection, jobs: Sequence[int] | None = None) -> Live:
     """The live tasks of these jobs, or of all."""
-    return _live(*await live_queues(conn, jobs))
+    return _live(*await _counted(conn, jobs, queues.in_each_state))
 
 
-async def live_queues(conn: Connection, jobs: Sequence[int] | None = None) -> tuple[Sequence[Queue], bool, datetime]:
+async def live_queues(conn: Connection, jobs: Sequence[int] | None = None) -> Counted:
     """The same by job and state; whether that is an estimate; as of when."""
+    return await _counted(conn, jobs, queues.counted)
+
+
+async def live_counts(conn: Connection, jobs: Sequence[int]) -> tuple[Counter[int], bool]:
+    """How many live tasks each of these jobs has; whether that is an estimate."""
+    counts = Counter[int]()
+    found, is_estimated, _ = await live_queues(conn, jobs)
+    for queue in found:
+        counts[queue.job] += queue.tasks
+    return counts, is_estimated
+
+
+async def _counted(conn: Connection, jobs: Sequence[int] | None, read: Read) -> Counted:
+    """What the leader has counted, as `read` returns it. Few tasks are counted here, and more if no leader counts."""
     blocks, now = await queues.blocks_now(conn)
     last = await queues.last(conn) if blocks > FEW else None
     if last is not None and last.age < FRESH:
-        return await queues.counted(conn, jobs), last.is_estimated, last.counted_at
-    count = await queues.count(conn, FEW / max(FEW, blocks))  # few, or no leader counts them
-    found = [queue for queue in count.queues if jobs is None or queue.job in jobs]
-    return found, count.is_estimated, now
+        return await read(conn, jobs), last.is_estimated, last.counted_at
+    count = await queues.count(conn, FEW / max(FEW, blocks))
+    if jobs is None:
+        return count.queues, count.is_estimated, now
+    wanted = set(jobs)
+    return [queue for queue in count.queues if queue.job in wanted], count.is_estimated, now
 
 
 def _live(found: Sequence[Queue], is_estimated: bool, counted_at: datetime) -> Live:

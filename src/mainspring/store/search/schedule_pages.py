@@ -16,7 +16,7 @@ from mainspring.store.schedules.schedules import STORED, Stored, all_stored
 
 _WANTED = """
        and ($1::text[] is null or s.name like any ($1))
-       and ($2::text[] is null or j.name like any ($2)) and ($3::text[] is null or s.app = any ($3))
+       and ($2::text[] is null or j.name like any ($2)) and ($3::text[] is null or s.app like any ($3))
        and ($4::text[] is null or s.kind = any ($4)) and ($5::boolean is null or s.enabled = $5)
        and (not $6 or s.next_plan_at is null) and ($7::integer is null or s.id <= $7)
 """
@@ -45,7 +45,7 @@ class Filter(NamedTuple):
 
     name: Sequence[str] | None = None  # patterns of LIKE
     job: Sequence[str] | None = None
-    app: Sequence[str] | None = None
+    app: Sequence[str] | None = None  # patterns as well
     kind: Sequence[str] | None = None
     enabled: bool | None = None
     is_over: bool = False  # only those without a plan time to decide
@@ -83,6 +83,17 @@ async def count(conn: Connection, wanted: Filter, states: Sequence[str], most: i
     """How many match, by job; `most` of them are counted."""
     rows = await conn.fetch(_COUNT, *wanted, list(states) or None, most)
     return {row["name"]: row["count"] for row in rows}
+
+
+_HAS_APP = """
+    select exists (select from mainspring.schedule s join mainspring.job j on j.id = s.job_id
+                    where s.namespace = 'default' and s.app = $1 and ($2::text[] is null or j.name like any ($2)))
+"""
+
+
+async def has_app(conn: Connection, app: str, job: Sequence[str] | None) -> bool:
+    """Whether a schedule of these jobs, or of any, belongs to this application."""
+    return bool(await conn.fetchval(_HAS_APP, app, job))
 
 
 async def highest_id(conn: Connection) -> int:

@@ -7,7 +7,6 @@ Next:   store/submission/enqueue.py
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -180,12 +179,12 @@ async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition]
 async def create(
     conn: Connection, name: str, definition: Definition, *, replace: bool = False, note: Note | None = None
 ) -> bool:
-    """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
+    """Create a job, or replace it; returns whether anything changed. NameTaken if there is one and it may not be."""
     changed = await register(conn, {name: definition}, replace=replace, note=note)
-    if not changed and (await find(conn, name)).definition != definition:
+    if not changed and not replace:
         raise NameTaken(
-            f"a job named {name!r} exists and is another one; replace it (--replace, or PUT without "
-            "If-None-Match) or choose another name",
+            f"there is a job named {name!r}; replace it (--replace, or PUT without If-None-Match), or choose another "
+            "name",
             field="name",
         )
     return changed
@@ -266,6 +265,14 @@ async def names(conn: Connection, ids: Sequence[int]) -> dict[int, str]:
     return {row["id"]: row["name"] for row in rows}
 
 
+async def known(conn: Connection, names: Sequence[str]) -> set[str]:
+    """Those of these names that a job has."""
+    rows = await conn.fetch(
+        "select name from mainspring.job where namespace = 'default' and name = any ($1::text[])", names
+    )
+    return {row["name"] for row in rows}
+
+
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:
     row = await conn.fetchrow(f"{_JOB} where namespace = $1 and name = $2", namespace, name)
     if row is None:
@@ -312,21 +319,6 @@ async def listing(
         except UNREADABLE as error:
             log.warning("job %s cannot be read: %.200s", row["name"], error)
     return Batch(found, rows[-1]["name"] if len(rows) == limit else None)
-
-
-MOST_COUNTED = 100_000  # live tasks of all jobs together: so many are read in some 20 ms
-
-_LIVE = """
-    select job_id, count(*) as live
-      from (select job_id from mainspring.task limit $1) live
-     group by job_id
-"""
-
-
-async def live_counts(conn: Connection) -> Counter[int] | None:
-    """Job id → tasks that have not ended; None if there are too many tasks to count them each time."""
-    counts = Counter({row["job_id"]: row["live"] for row in await conn.fetch(_LIVE, MOST_COUNTED + 1)})
-    return counts if counts.total() <= MOST_COUNTED else None
 
 
 async def hold(conn: Connection, name: str, *, namespace: str = "default") -> Job:

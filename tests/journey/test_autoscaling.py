@@ -61,7 +61,7 @@ def counts(dsn: str) -> dict[str, int]:
 def test_agents_come_with_the_work_and_go_with_it(dsn: str, tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text(mainspring("token", "create", "agents", "--dsn", dsn).stdout)
-    reader = mainspring("token", "create", "scaler", "--role", "metrics", "--dsn", dsn).stdout.strip()
+    reader = mainspring("token", "create", "scaler", "--role", "viewer", "--dsn", dsn).stdout.strip()
     mainspring("job", "create", "work", "--dsn", dsn, "--", "sleep", "0.2")
     with forked("server", "--listen", "127.0.0.1:0", "--dsn", dsn, "--json") as server, ExitStack() as stack:
         told = server.ready()

@@ -51,7 +51,7 @@ async def test_segments_of_many_tasks_are_estimated_from_a_bounded_part_of_them(
     assert (len(found), {view.is_estimated for view in found}) == (100, {True})
     assert 15_000 < sum(view.due for view in found) < 60_000
     plan = "\n".join(
-        row[0] for row in await conn.fetch(f"explain (analyze, buffers) {cluster_views._SEGMENTS}", 0.1, 1.0)
+        row[0] for row in await conn.fetch(f"explain (analyze, buffers) {cluster_views._segments(0.1, 1.0)}", 0.1, 1.0)
     )
     [sample] = re.findall(r"Sample Scan on task.*?shared hit=(\d+)", plan, re.DOTALL)
     assert int(sample) < 0.5 * await queues.blocks(conn)

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import asyncpg
 import pytest
 
-from mainspring.errors import Busy, JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import Busy, JobNotFound, MainspringError, StoreFull, StoreUnavailable, ValidationError
 from mainspring.store.postgres.database import HANDSHAKES, Connection, Database, translate
 
 
@@ -29,7 +29,7 @@ def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
         (postgres_error("57014"), StoreUnavailable),  # a statement was cancelled
         (postgres_error("08006"), StoreUnavailable),
         (postgres_error("53300"), StoreUnavailable),  # too many connections
-        (postgres_error("53100"), StoreUnavailable),  # the disk is full
+        (postgres_error("53100"), StoreFull),
         (postgres_error("40P01"), StoreUnavailable),  # a deadlock was broken
         (postgres_error("40001"), StoreUnavailable),
         (postgres_error("25006"), StoreUnavailable),  # a standby

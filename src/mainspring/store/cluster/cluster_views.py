@@ -235,7 +235,8 @@ _BLOCKS = """
            pg_relation_size(format('%I.schedule', 'mainspring')) / current_setting('block_size')::integer
 """
 
-# One pass over these shares of the tasks and of the schedules.
+# One pass over these shares of the tasks and of the schedules. A sample is taken from tables only: roles with fewer
+# rights read through views.
 _SEGMENTS = f"""
     with load as (
         select mod(id, 100) as segment,
@@ -244,13 +245,14 @@ _SEGMENTS = f"""
                                    or state = {PENDING:d} and run_at > (select mainspring.now())) as waiting,
                count(*) filter (where state = {ASSIGNED:d}) as armed,
                count(*) filter (where state = {RUNNING:d}) as running
-          from mainspring.task tablesample system (100 * $1::float8) group by 1
+          from mainspring.task {{of_tasks}} group by 1
     ), planned as (
         select segment, count(*) as schedules
-          from mainspring.schedule tablesample system (100 * $2::float8) where enabled group by 1
+          from mainspring.schedule {{of_schedules}} where enabled group by 1
     )
     select g.id, g.owner, s.name as owner_name, {STATUS} as owner_status, g.epoch, g.since,
-           round(coalesce(p.schedules, 0) / $2)::bigint as schedules, round(coalesce(l.due, 0) / $1)::bigint as due,
+           round(coalesce(p.schedules, 0) / $2::float8)::bigint as schedules,
+           round(coalesce(l.due, 0) / $1::float8)::bigint as due,
            round(coalesce(l.waiting, 0) / $1)::bigint as waiting, round(coalesce(l.armed, 0) / $1)::bigint as armed,
            round(coalesce(l.running, 0) / $1)::bigint as running, $1 < 1 or $2 < 1 as is_estimated
       from mainspring.segment g
@@ -275,10 +277,17 @@ async def unserved(conn: Connection, segments: Iterable[int]) -> dict[int, str]:
     return {row["id"]: problem for row in rows if cluster and (problem := _problem(row, cluster))}
 
 
+def _segments(tasks: float, schedules: float) -> str:
+    return _SEGMENTS.format(
+        of_tasks="tablesample system (100 * $1::float8)" if tasks < 1.0 else "",
+        of_schedules="tablesample system (100 * $2::float8)" if schedules < 1.0 else "",
+    )
+
+
 async def segments(conn: Connection) -> list[SegmentView]:
     """All segments, by id."""
     shares = [MOST_BLOCKS / max(MOST_BLOCKS, blocks) for blocks in await conn.fetchrow(_BLOCKS)]
-    rows = await conn.fetch(_SEGMENTS, *shares)
+    rows = await conn.fetch(_segments(*shares), *shares)
     cluster = await summary(conn)
     return views(SegmentView, ({**row, "problem": _problem(row, cluster)} for row in rows))
 

@@ -132,7 +132,7 @@ class Fuzz:
             case.body = base | {name: case.body[name] for name in kept}
         if isinstance(case.body, dict) and "job" in case.body and self._chance.random() < 2 / 3:
             case.body["job"] = world.job
-        if case.query and isinstance(wait := case.query.get("wait"), (int, float)) and 0 < wait <= 60:
+        if case.query and isinstance(wait := case.query.get("wait"), (int, float)) and wait > 0:  # the server cuts it
             case.query["wait"] = 0.05
 
     def _check(self, case: Case[Any], answer: requests.Response) -> None:

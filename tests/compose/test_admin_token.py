@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from mainspring.compose.admin_token import NAME, admin_token, ensure_admin_token
+from mainspring.compose import admin_token as admin_token_module
+from mainspring.compose.admin_token import NAME, admin_token, ensure_admin_token, listeners, token_for
 from mainspring.compose.private_files import write_private
 from mainspring.model.access.actors import Role
 from mainspring.store.access import tokens
@@ -89,6 +92,28 @@ async def test_a_narrower_token_in_the_file_is_not_taken_for_it(
     await ensure_admin_token(database, tmp_path)
     assert admin_token(tmp_path) != secret
     assert await tokens.find(conn, secret) is not None, "it was not this file's own"
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux only")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_it_is_for_what_listens_as_the_owner_of_the_directory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Any user may listen where no server does."""
+    write_private(tmp_path / NAME, "ms_x\n")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, 0), family=family)
+    except OSError as error:
+        pytest.skip(f"this machine has no {host}: {error}")
+    with listener:
+        port = listener.getsockname()[1]
+        assert listeners(port) == {os.geteuid()}
+        assert token_for(port, tmp_path) == "ms_x"
+        monkeypatch.setattr(admin_token_module, "listeners", lambda port: listeners(port) | {4711})
+        assert token_for(port, tmp_path) is None
+    monkeypatch.undo()
+    assert token_for(port, tmp_path) is None, "nobody listens"
 
 
 def test_a_file_that_others_can_read_is_not_used(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from mainspring.cli.access.logins import check_server, find_login, logins_file, read_logins
 from mainspring.client.remote import Client
-from mainspring.compose.admin_token import admin_token
+from mainspring.compose.admin_token import token_for
 from mainspring.compose.network import agent_tls, is_loopback
 from mainspring.compose.stores import data_directory
 from mainspring.config import Settings
@@ -39,4 +39,7 @@ def client_of(url: str, token: str | None, settings: Settings) -> Client:
 
 
 def _token_of_this_machine(url: str, settings: Settings) -> str | None:
-    return admin_token(data_directory(settings)) if is_loopback(urlsplit(url).hostname or "") else None
+    parts = urlsplit(url)
+    if not is_loopback(parts.hostname or ""):
+        return None
+    return token_for(parts.port or (443 if parts.scheme == "https" else 80), data_directory(settings))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from mainspring.compose.private_files import read_private, write_private
@@ -20,6 +22,7 @@ from mainspring.store.postgres.database import Database
 log = logging.getLogger("mainspring")
 
 NAME = "admin.token"  # of the file, and of the token
+_LISTENING = "0A"
 
 
 class _Unwritable(Exception):
@@ -69,8 +72,30 @@ async def _is_valid(conn: Connection, path: Path) -> bool:
     return token is not None and token.role is Role.ADMIN and not token.jobs
 
 
+def token_for(port: int, directory: Path) -> str | None:
+    """The secret for whatever listens on this port of this machine; None unless that is a process of the directory's
+    owner: any user may listen where no server does, and would be sent an admin's token."""
+    try:
+        return admin_token(directory) if listeners(port) == {directory.stat().st_uid} else None
+    except OSError:
+        return None
+
+
+def listeners(port: int) -> set[int]:
+    """The users whose processes listen on a TCP port of this machine, by the kernel's own list; empty where it has
+    none for everybody to read."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/net/{table}", encoding="ascii") as lines:
+            for line in islice(lines, 1, None):
+                _, local, _, state, _, _, _, uid, *_ = line.split()
+                if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    found.add(int(uid))
+    return found
+
+
 def admin_token(directory: Path) -> str | None:
-    """The secret in the file, for a program on the server's own machine; None if there is none that it may read."""
+    """The secret in the file; None if there is none that this process may read."""
     try:
         secret = read_private(directory / NAME)
     except (AccessDenied, OSError):

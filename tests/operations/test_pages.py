@@ -47,6 +47,12 @@ def test_a_cursor_of_other_filters_is_refused(filters: dict[str, Any]) -> None:
     assert refused.value.field == "cursor"
 
 
+@pytest.mark.parametrize(("position", "kind"), [("a\0b", str), (("\0", 1), tuple[str, int])])
+def test_a_cursor_that_somebody_made_with_nul_is_refused(position: Any, kind: Any) -> None:
+    with pytest.raises(BadCursor, match="cursor"):
+        pages.position(pages.cursor(FILTERS, position), FILTERS, kind)
+
+
 def test_a_filter_that_is_not_given_changes_no_cursor() -> None:
     more = FILTERS | {"agent": (), "key": None, "args": {}}
     assert pages.position(pages.cursor(FILTERS, 17), more, int) == 17

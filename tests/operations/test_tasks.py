@@ -21,7 +21,7 @@ from mainspring.errors import (
     TaskNotFound,
     ValidationError,
 )
-from mainspring.model.access.actors import Actor
+from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations.definitions import jobs
 from mainspring.operations.pages import Page
@@ -167,6 +167,18 @@ async def test_a_filter_that_makes_no_sense_is_refused(conn: Connection, wrong: 
     with pytest.raises(ValidationError) as refused:
         await tasks.listing(conn, ACTOR, **wrong)
     assert refused.value.field == next(iter(wrong))
+
+
+async def test_a_filter_does_not_tell_whether_a_hidden_argument_was_guessed(
+    conn: Connection, make_task: MakeTask
+) -> None:
+    id = await make_task(args='{"db": {"password": "hunter2"}}')
+    wanted = {"db.password": "hunter2"}
+    found = await tasks.listing(conn, Actor("token:admin", Role.ADMIN), args=wanted)
+    assert [one.id for one in found.items] == [id]
+    for role in (Role.VIEWER, Role.OPERATOR, Role.SUBMITTER):
+        with pytest.raises(ValidationError, match="its value is hidden"):
+            await tasks.listing(conn, Actor("token:x", role), args=wanted)
 
 
 async def test_times_are_given_as_durations_and_instants(conn: Connection, make_task: MakeTask) -> None:

@@ -77,13 +77,23 @@ def position(cursor: str | None, filters: Mapping[str, object], kind: type[P]) -
         digest, packed = data[:_DIGEST], data[_DIGEST:]
         if digest != _digest(filters, packed) or urlsafe_b64encode(data).rstrip(b"=").decode() != cursor:
             raise ValueError("of another list")
-        return msgspec.msgpack.decode(packed, type=kind)
+        found = msgspec.msgpack.decode(packed, type=kind)
+        if _holds_nul(found):
+            raise ValueError("no text that PostgreSQL can hold")
+        return found
     except (ValueError, msgspec.MsgspecError):  # ValueError: binascii.Error and UnicodeError among them
         raise BadCursor(
             f"cursor: {shown(cursor)} is not the `next` of a page of this list with these filters; leave the cursor "
             "out to start anew",
             field="cursor",
         ) from None
+
+
+def _holds_nul(position: object) -> bool:
+    """Anybody can make a cursor."""
+    if isinstance(position, str):
+        return "\0" in position
+    return isinstance(position, (list, tuple)) and any(map(_holds_nul, position))
 
 
 def _digest(filters: Mapping[str, object], packed: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Generator
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from mainspring.model.access import masking
 from mainspring.model.access.masking import (
     MASK,
     check_unmasked,
+    hides_argument,
     mask_arguments_in_steps,
     masked,
     may_hide_in_steps,
@@ -48,6 +50,9 @@ def test_values_of_headers_and_variables_are_hidden_by_their_names(member: str) 
         ("https://shop.example/?page=2&token=hunter2#x", "https://shop.example/?page=2&token=***#x"),
         ("PGPASSWORD=hunter2 pg_dump shop", "PGPASSWORD=*** pg_dump shop"),
         ("--password=hunter2", "--password=***"),
+        ('PGPASSWORD="hunter 2" psql', "PGPASSWORD=*** psql"),
+        ("host=db password='hunter2' user=shop", "host=db password=*** user=shop"),
+        ("postgres://shop:hun@ter2@db/shop", "postgres://shop:***@db/shop"),
     ],
 )
 def test_credentials_in_texts_are_hidden_wherever_they_stand(text: str, shown: str) -> None:
@@ -162,6 +167,64 @@ def test_long_arguments_leave_the_loop_to_others(monkeypatch: pytest.MonkeyPatch
     assert shown["text"] == masked(words)
     assert rests > 10
     assert run(may_hide_in_steps(b'"harmless"' * 1_000)) == (False, 100)
+
+
+@pytest.mark.parametrize(
+    "secret", ["password=hunter2&x=1", "postgres://u:hunter2@db/x", "https://hunter2@git.example/x", "&token=hunter2"]
+)
+def test_a_long_word_is_not_cut_within_a_secret(secret: str) -> None:
+    for before in (masking.SEARCHED - offset for offset in (1, 5, 9, 11, 14, 20)):
+        for text in ("&" * before + secret, secret + "&" * before * 2, f"a {'/' * before}{secret} b"):
+            shown, _ = run(mask_arguments_in_steps([text]))
+            assert "hunter2" not in shown[0], (before, text[:20])
+
+
+def test_long_base64_is_shown() -> None:
+    text = base64.b64encode(bytes(range(256)) * 400).decode()
+    assert run(mask_arguments_in_steps([f"a {text}= b"]))[0] == [f"a {text}= b"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {("auth" * 220 + "x") + str(number): "v=1" for number in range(950)},
+        ["a= " * 2_700 for _ in range(110)],
+        ["token=a " * 1_000 for _ in range(110)],
+        ["http://a:b@" * 740 for _ in range(110)],
+        "a= " * 300_000,
+    ],
+    ids=["keys", "assignments", "tokens", "addresses", "text"],
+)
+def test_no_step_searches_more_than_a_few_thousand_characters(hostile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = most = 0
+    text, hides = masking._text, masking._hides
+
+    def counted_text(given: str) -> str:
+        nonlocal searched
+        searched += len(given)
+        return text(given)
+
+    def counted_hides(name: Any, *given: Any) -> bool:
+        nonlocal searched
+        searched += len(name or "")
+        return hides(name, *given)
+
+    monkeypatch.setattr(masking, "_text", counted_text)
+    monkeypatch.setattr(masking, "_hides", counted_hides)
+    steps = mask_arguments_in_steps([hostile])
+    total = 0
+    for _ in steps:
+        most, total, searched = max(most, searched), total + searched, 0
+    assert total > 100_000
+    assert max(most, searched) <= 2 * masking.SEARCHED
+
+
+@pytest.mark.parametrize("name", ["x-api-key", "access_key", "private-key", "API KEY", "accessKey", "n" * 201])
+def test_arguments_with_such_names_are_hidden(name: str) -> None:
+    assert masked({"args": {name: 1, "other": 1}}) == {"args": {name: MASK, "other": 1}}
+    assert run(mask_arguments_in_steps({name: 1, "other": 1}))[0] == {name: MASK, "other": 1}
+    assert hides_argument(f"a.{name}.b")
+    assert not hides_argument("a.other")
 
 
 def test_the_trace_of_a_secret_is_found_where_parts_meet(monkeypatch: pytest.MonkeyPatch) -> None:

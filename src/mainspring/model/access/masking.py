@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 _NAMES = r"authori[sz]|authentic|(?<![a-z])auth(?![a-z])|cookie|token|secret|passw|passphrase|pwd|signature|credential"
 _SECRET = re.compile(rf"{_NAMES}|key|pass$", re.IGNORECASE)  # names of headers and variables
-_SECRET_ARGUMENT = re.compile(rf"{_NAMES}|api_?key|private_?key", re.IGNORECASE)  # `key` alone names no secret there
+# `key` alone names no secret there.
+_SECRET_ARGUMENT = re.compile(rf"{_NAMES}|(?:api|access|private)[ _-]?key", re.IGNORECASE)
+LONGEST_NAME = 200  # characters of a name that are searched; a longer one hides its value
 
 _MEMBERS = {"headers": _SECRET, "env": _SECRET, "environment": _SECRET, "args": _SECRET_ARGUMENT}
 
@@ -41,21 +43,22 @@ _TRACES = tuple(
     trace.encode()
     for trace in (
         *("auth", "cookie", "token", "secret", "passw", "passphrase", "pwd", "signature", "credential", "://"),
-        *("apikey", "api_key", "api-key", "access_key", "accesskey", "access-key", "privatekey", "private_key"),
+        *(f"{kind}{between}key" for kind in ("api", "access", "private") for between in ("", "_", "-", " ")),
         *('"headers"', '"env"', '"environment"', *(f'"{name}"' for name in sorted(_ADDRESSES))),
     )
 )
 _LONGEST_TRACE = max(map(len, _TRACES))
 
-SEARCHED = 32 * 1024  # characters that are searched in a step: less than a millisecond
-VALUES = 1_000  # that are looked at in a step
+SEARCHED = 8 * 1024  # characters that are searched in a step: a millisecond, whatever they are
+VALUE = 8  # characters that a value counts beside its own
 
-_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
+_SPACE = re.compile(r"\s")
+_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/]+@")
 _BARE_USER = re.compile(r"(https?://)[^\s/:@]+@", re.IGNORECASE)  # a token without a name
 # The name is searched by itself: one pattern for all of it would try each part of a long word, base64 for one.
 _ASSIGNMENT = re.compile(r"(?<![\w-])[\w-]+=")
-_ASSIGNED_NAME = re.compile(rf"{_NAMES}|api[_-]?key|access[_-]?key", re.IGNORECASE)
-_ASSIGNED_VALUE = re.compile(r"[^\s&#'\"]+")
+_ASSIGNED_NAME = _SECRET_ARGUMENT
+_ASSIGNED_VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s&#'\"]+")
 
 
 def masked(value: T) -> T:
@@ -106,9 +109,9 @@ def _member(name: Any, value: Any, names: re.Pattern[str] | None) -> Any:
 
 
 def _hides(name: Any, value: Any, names: re.Pattern[str] | None) -> bool:
-    if names is None or not isinstance(name, str) or names.search(name) is None:
+    if names is None or not isinstance(name, str) or value is None or type(value) is bool or value == "":
         return False
-    return value not in (None, "", True, False) and not is_reference(value)
+    return (len(name) > LONGEST_NAME or names.search(name) is not None) and not is_reference(value)
 
 
 def _names_below(name: Any, value: Any, names: re.Pattern[str] | None) -> re.Pattern[str] | None:
@@ -116,28 +119,34 @@ def _names_below(name: Any, value: Any, names: re.Pattern[str] | None) -> re.Pat
     return _MEMBERS.get(name, names) if isinstance(name, str) and isinstance(value, dict) else names
 
 
+def hides_argument(path: str) -> bool:
+    """Whether the value at this path of arguments, with dots, is hidden."""
+    return any(_hides(part, path, _SECRET_ARGUMENT) for part in path.split("."))
+
+
 def mask_arguments_in_steps(value: Any) -> Generator[None, None, Any]:
     """What `masked` makes of the value of a member `args`. What was just read from JSON, and is nobody else's, is
     changed in place, however long it is; others run between two steps."""
     root = [value]
     open: list[tuple[Any, re.Pattern[str] | None]] = [(root, _SECRET_ARGUMENT)]
-    looked = 0
+    searched = 0
     while open:
         container, names = open.pop()
         is_mapping = type(container) is dict
         if is_mapping:
             names = _names_in(container, names)
         for place, one in container.items() if is_mapping else enumerate(container):
-            looked += 1
-            if looked % VALUES == 0:
-                yield
             name = place if is_mapping else None
+            searched += VALUE + (len(name) if type(name) is str else 0) + (len(one) if type(one) is str else 0)
+            if searched > SEARCHED:
+                yield
+                searched = 0
             if _hides(name, one, names):
                 container[place] = MASK  # of a mapping that is walked only the values may change
             elif type(one) in (dict, list):
                 open.append((one, _names_below(name, one, names)))
             elif type(one) is str and len(one) > SEARCHED:
-                container[place] = yield from _text_in_steps(one)
+                container[place] = MASK if name in _ADDRESSES else (yield from _text_in_steps(one))
             elif type(one) is str:
                 container[place] = _member(name, one, names)
     return root[0]
@@ -154,6 +163,8 @@ def may_hide_in_steps(data: bytes) -> Generator[None, None, bool]:
 
 
 def _text(text: str) -> str:
+    if len(text) > SEARCHED and not any(trace in text.lower().encode(errors="replace") for trace in _TRACES):
+        return text
     found = _without_assigned(text) if "=" in text else text
     if "://" in text:
         found = _PASSWORD.sub(rf"\g<1>:{MASK}@", found)
@@ -173,16 +184,30 @@ def _without_assigned(text: str) -> str:
 
 
 def _text_in_steps(text: str) -> Generator[None, None, str]:
-    """The same of a long text, in parts that end behind a space or a quote, where there is one."""
+    """The same of a long text, in parts that end behind a space. A word that is too long for a part is not cut: it is
+    hidden if it may hold a secret."""
     parts, start = list[str](), 0
     while start < len(text):
         stop = start + SEARCHED
-        if stop < len(text):
-            stop = max(text.rfind(end, start, stop) for end in " \n\"'") + 1 or stop
-        parts.append(_text(text[start:stop]))
+        if stop >= len(text):
+            parts.append(_text(text[start:]))
+        elif (end := max(text.rfind(" ", start, stop), text.rfind("\n", start, stop)) + 1) > start:
+            stop = end
+            parts.append(_text(text[start:stop]))
+        else:
+            found = _SPACE.search(text, stop)
+            stop = len(text) if found is None else found.start()
+            parts.append(MASK if (yield from _is_suspect(text[start:stop])) else text[start:stop])
         start = stop
         yield
     return "".join(parts)
+
+
+def _is_suspect(word: str) -> Generator[None, None, bool]:
+    """Base64 ends with `=`, and has the names of secrets in it by chance."""
+    if "://" not in word and "=" not in word.rstrip("="):
+        return False
+    return (yield from may_hide_in_steps(word.encode(errors="replace")))
 
 
 def masked_url(url: str) -> str:

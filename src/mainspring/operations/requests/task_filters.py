@@ -23,7 +23,8 @@ from mainspring.errors import (
     ValidationError,
     shown,
 )
-from mainspring.model.access.actors import Actor
+from mainspring.model.access.actors import Actor, Role
+from mainspring.model.access.masking import hides_argument
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import seconds
@@ -85,7 +86,7 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
         tags=_texts(filter.tag, "tag"),
         error_codes=_texts(filter.error_code, "error_code"),
         late_over=None if filter.late_over is None else timedelta(seconds=seconds(filter.late_over, field="late_over")),
-        args=_args(filter.args),
+        args=_args(actor, filter.args),
         created_after=_instant(filter.created_after, "created_after"),
         created_before=_instant(filter.created_before, "created_before"),
         run_after=_instant(filter.run_after, "run_after"),
@@ -152,11 +153,16 @@ def _instant(given: datetime | None, field: str) -> datetime | None:
     return None if given is None else check_instant(given, field=field)
 
 
-def _args(given: Mapping[str, Any]) -> dict[str, str]:
+def _args(actor: Actor, given: Mapping[str, Any]) -> dict[str, str]:
+    """A filter would tell those who see `***` whether they have guessed the value."""
     if len(given) > MOST_VALUES:
         raise ValidationError(f"args: {len(given)} paths; at most {MOST_VALUES}", field="args")
     found = {}
     for path, value in given.items():
+        if actor.role is not Role.ADMIN and hides_argument(path):
+            raise ValidationError(
+                f"args.{shown(path)}: its value is hidden, so only an admin searches by it", field="args"
+            )
         if not isinstance(value, (str, int, float)):
             raise ValidationError(f"args: {shown(value)}; give text, a number, true or false", field="args")
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -247,8 +247,9 @@ async def test_a_mute_has_an_end_and_a_note(conn: Connection) -> None:
     assert [one.id for one in await mutes.listing(conn, ACTOR)] == [made.id]
     await mutes.delete(conn, ACTOR, made.id)
     assert await mutes.listing(conn, ACTOR) == []
-    with pytest.raises(NotFound):
-        await mutes.delete(conn, ACTOR, made.id)
+    for id in (made.id, 0, -(2**40), 2**31, 2**53 - 1):
+        with pytest.raises(NotFound):
+            await mutes.delete(conn, ACTOR, id)
     assert [action for action, _ in await noted(conn)] == ["mute.create", "mute.delete"]
 
 

@@ -83,7 +83,7 @@ async def delete(conn: Connection, actor: Actor, id: int) -> MuteView:
     """End a mute now; what still fires is sent."""
     reach.check_all(actor, "a mute hides what happens to tasks")
     async with conn.transaction():
-        ended = await mutes.end(conn, id) if id < 2**31 else None
+        ended = await mutes.end(conn, id) if 0 < id < 2**31 else None
         if ended is None:
             raise NotFound(f"no mute {id} is in force; `mainspring alert mutes` shows those that are", field="id")
         await audit.record(conn, actor, "mute.delete", f"mute:{id}", {"note": ended.note})

@@ -6,23 +6,34 @@ Next: operations/parts/revealing.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from mainspring.errors import ValidationError
 from mainspring.model.access.masking import MASK, mask_arguments_in_steps, may_hide_in_steps
-from mainspring.operations.parts.slices import in_slices
+from mainspring.operations.parts.slices import Slices, in_slices
 from mainspring.operations.requests.large_json import decode_in_steps
 from mainspring.operations.requests.large_values import HUGE, LargeValue, encode_in_steps
 from mainspring.store.batches.batches import BatchView
 from mainspring.store.views.task_views import TaskSummary, TaskView
 
 HIDDEN = ("args", "checkpoint")  # members of a task in which secrets are hidden: progress is written to be read
+TOGETHER = 0.001  # seconds of masking many things, after which others run
 LARGE = 16 * 1024  # bytes from which JSON is decoded in steps
 
 Task = TypeVar("Task", bound=TaskView | TaskSummary)
 Batch = TypeVar("Batch", bound=BatchView)
+
+
+async def masked_tasks(tasks: Iterable[Task]) -> list[Task]:
+    """The same of many: each is short, and all of them together are not."""
+    found, slices = list[Task](), Slices(TOGETHER)
+    for task in tasks:
+        found.append(await masked_task(task))
+        await slices.rest()
+    return found
 
 
 async def masked_task(task: Task) -> Task:
@@ -33,6 +44,14 @@ async def masked_task(task: Task) -> Task:
         if value and value is not msgspec.UNSET and (shown := await masked_json(value)) is not value:
             hidden[name] = shown
     return msgspec.structs.replace(task, **hidden) if hidden else task
+
+
+async def masked_batches(batches: Iterable[Batch]) -> list[Batch]:
+    found, slices = list[Batch](), Slices(TOGETHER)
+    for batch in batches:
+        found.append(await masked_batch(batch))
+        await slices.rest()
+    return found
 
 
 async def masked_batch(batch: Batch) -> Batch:

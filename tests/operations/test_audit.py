@@ -284,7 +284,7 @@ READS = {
     "parts.reach": {"job_ids"},
     "parts.slices": {"in_slices"},
     "parts.task_detail": {"detail"},
-    "parts.masked_json": {"masked_task", "masked_tasks", "masked_batch", "masked_batches", "masked_json"},
+    "parts.masked_json": {"masked_task", "masked_batch", "each_masked", "masked_json"},
     "parts.workload": {"read"},
     "definitions.holds": {"show", "view"},
     "work.tasks": {

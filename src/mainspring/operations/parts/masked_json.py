@@ -6,7 +6,7 @@ Next: operations/parts/revealing.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,13 +25,14 @@ LARGE = 16 * 1024  # bytes from which JSON is decoded in steps
 
 Task = TypeVar("Task", bound=TaskView | TaskSummary)
 Batch = TypeVar("Batch", bound=BatchView)
+Held = TypeVar("Held")
 
 
-async def masked_tasks(tasks: Iterable[Task]) -> list[Task]:
-    """The same of many: each is short, and all of them together are not."""
-    found, slices = list[Task](), Slices(TOGETHER)
-    for task in tasks:
-        found.append(await masked_task(task))
+async def each_masked(mask: Callable[[Held], Awaitable[Held]], items: Iterable[Held]) -> list[Held]:
+    """What `mask` makes of each of many: one is short, and all of them together are not."""
+    found, slices = list[Held](), Slices(TOGETHER)
+    for item in items:
+        found.append(await mask(item))
         await slices.rest()
     return found
 
@@ -44,14 +45,6 @@ async def masked_task(task: Task) -> Task:
         if value and value is not msgspec.UNSET and (shown := await masked_json(value)) is not value:
             hidden[name] = shown
     return msgspec.structs.replace(task, **hidden) if hidden else task
-
-
-async def masked_batches(batches: Iterable[Batch]) -> list[Batch]:
-    found, slices = list[Batch](), Slices(TOGETHER)
-    for batch in batches:
-        found.append(await masked_batch(batch))
-        await slices.rest()
-    return found
 
 
 async def masked_batch(batch: Batch) -> Batch:

@@ -22,7 +22,7 @@ from mainspring.model.words.numbers import MAX_INTEGER, check_id
 from mainspring.operations import pages
 from mainspring.operations.pages import LIMIT, Page, check_limit
 from mainspring.operations.parts import revealing
-from mainspring.operations.parts.masked_json import masked_batch, masked_batches
+from mainspring.operations.parts.masked_json import each_masked, masked_batch
 from mainspring.store.access import audit
 from mainspring.store.batches import batches
 from mainspring.store.batches.batches import BatchView
@@ -105,7 +105,7 @@ async def listing(
         created_by=actor.name if actor.jobs else None,
         limit=limit + 1,
     )
-    return pages.page(await masked_batches(found), limit, given, lambda one: one.id)
+    return pages.page(await each_masked(masked_batch, found), limit, given, lambda one: one.id)
 
 
 def _state(label: object) -> BatchState:

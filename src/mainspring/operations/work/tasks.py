@@ -22,7 +22,7 @@ from mainspring.model.words.numbers import check_id
 from mainspring.operations import pages
 from mainspring.operations.pages import LIMIT, Page, check_limit
 from mainspring.operations.parts import revealing, task_detail
-from mainspring.operations.parts.masked_json import masked_task, masked_tasks
+from mainspring.operations.parts.masked_json import each_masked, masked_task
 from mainspring.operations.parts.task_actions import ACTED_ON, Action, Wanted, wanted, why_skipped
 from mainspring.operations.parts.task_views import ActionStep, Skipped, TaskDetail, TaskRetried, TaskStateView
 from mainspring.operations.requests import new_tasks
@@ -120,7 +120,7 @@ async def _whole(conn: Connection, filters: Filters, before: int | None, limit: 
     size, some, limit = 0, FIRST_WHOLE, min(limit, WHOLE_AT_ONCE)
     while True:
         part = await search.search(conn, filters, before=before, limit=min(some, limit - len(found)), whole=True)
-        found += await masked_tasks(part.tasks)
+        found += await each_masked(masked_task, part.tasks)
         size += part.size
         if part.next is None or part.searched_to is not None or len(found) >= limit or size >= WHOLE_SIZE:
             return part._replace(tasks=found)
